@@ -9,10 +9,10 @@ TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
 # What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
 # and processes are the same code above all of them.
-FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
+FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
 # privileges of the agent are agent-init's in "run" only; E20 is about files of the agent's own container.
-MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Inspected(Clients|Trust|Waits)?$$|Telemetry$$|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
+MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Inspected(Clients|Trust|Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6

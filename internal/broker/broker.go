@@ -164,7 +164,7 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 	p.asks = wire.NewAsks(p.channel)
 	p.hosts = newHosts(p.asks.Ask)
 	p.logins = newLogins(p)
-	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Spend: p.spend, Leaf: p.leaf, Record: p.over, Log: p.log}
+	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Proxy: p.hosts.requested, DialProxy: p.hosts.dialProxy, Spend: p.spend, Leaf: p.leaf, Record: p.over, Log: p.log}
 	if !c.Blind {
 		sockets := sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 		p.owner = func(client, server netip.AddrPort) (uint32, error) {

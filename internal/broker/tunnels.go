@@ -67,6 +67,29 @@ func (h *hosts) open(ctx context.Context, x *upstreamProxy, target string) (*net
 	return tcp, nil
 }
 
+// requested says whether plain HTTP to a host is asked of the proxy by requests with whole URLs, and what it is shown. A
+// URL has a name, and so that is where the proxy is asked for names.
+func (h *hosts) requested(host string, port uint16) (authorization string, is bool) {
+	x := h.proxy.Load()
+	if x == nil || !x.ByName || x.PassesHost(host, port) {
+		return "", false
+	}
+	return x.authorization, true
+}
+
+// dialProxy connects to the proxy itself, for such requests.
+func (h *hosts) dialProxy(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	x := h.proxy.Load()
+	if _, is := h.requested(host, port); !is || x == nil {
+		return nil, proxyError{errors.New("the policy has changed")}
+	}
+	conn, err := h.straight(ctx, x.Host, x.Port)
+	if err != nil {
+		return nil, proxyError{err}
+	}
+	return conn, nil
+}
+
 // byProxy connects to a host of the broker's own.
 func (h *hosts) byProxy(ctx context.Context, x *upstreamProxy, host string, port uint16) (net.Conn, error) {
 	if a, err := netip.ParseAddr(host); err == nil {

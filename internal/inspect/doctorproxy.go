@@ -8,9 +8,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// byProxy says whether an event is of a connection that the upstream proxy did not make.
+// byProxy says whether an event is of a connection that the upstream proxy did not make, or of a request that it refused.
 func byProxy(e audit.Event) bool {
-	return e.Kind == audit.Connect && e.Verdict == audit.Deny && strings.Contains(e.Reason, "by the upstream proxy: ")
+	return (e.Kind == audit.Connect && e.Verdict == audit.Deny || e.Kind == audit.Broker && e.Verdict == audit.Fault) && strings.Contains(e.Reason, "by the upstream proxy: ")
 }
 
 // proxyVariables are those of an environment that have programs ask a proxy by themselves.

@@ -189,6 +189,9 @@ func gate(p *policy.Policy, s subject, port policy.Port, by *policy.Rule) string
 	onward := ""
 	if x := &p.Settings.UpstreamProxy; p.Proxied(s.name, port) {
 		onward = "; onward by upstream_proxy, " + x.String()
+		if x.ByName && p.Way(s.name, port) == policy.Inspected && p.Plain(s.name, port) {
+			onward += ", by requests with whole URLs"
+		}
 	}
 	return looked(p, s, port, by) + onward
 }

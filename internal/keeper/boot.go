@@ -291,7 +291,7 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 		noRoutes = insideGVisor
 	}
 	judge := func(p *policy.Policy) error {
-		return cmp.Or(ofSeveral(p), b.judgeProxy(p, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
+		return cmp.Or(ofSeveral(p), b.judgeProxy(p, at.inside, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
 	}
 	if l.book, err = b.readFirst(judge, noRoutes); err != nil {
 		return l, err

@@ -289,6 +289,12 @@ func (in *inside) answers() []netip.Addr {
 	return in.own
 }
 
+// has says whether an address is in the networks of a gateway's agents.
+func (in *inside) has(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && in != nil && slices.ContainsFunc(in.networks, func(n netip.Prefix) bool { return n.Contains(a.Unmap()) })
+}
+
 // hosts are where the gateway answers its agents; none if this is no gateway.
 func (in *inside) hosts() (out []string) {
 	if in != nil {

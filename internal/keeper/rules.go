@@ -143,11 +143,19 @@ func (r *rules) inspectable(names []route.Inspected) error {
 	if len(names) == 0 || r.broker.uid != 0 {
 		return nil
 	}
-	why, remedy := "there was neither a route nor an inspected name when agent-init was started", "start the container again to have it inspected"
+	why, remedy := "there was neither a route nor an inspected name when agent-init was started", r.anew()+" to have it inspected"
 	if r.reduced {
 		why, remedy = insideGVisor.why, "use another runtime than gVisor, or take the words that are about requests from its entries"
 	}
 	return fault.New(fault.Policy, remedy, "%s:%d can't be inspected: %s", names[0].Name, names[0].Port, why)
+}
+
+// anew says how what takes another start is had: one agent of several has one without the others.
+func (r *rules) anew() string {
+	if r.fixed.Cell.Mark != 0 {
+		return "take the agent out of the gateway's list, and put it in again,"
+	}
+	return "start the container again"
 }
 
 // admitBroker has the rules know the broker, which may go where own allows.

@@ -42,9 +42,11 @@ func (c *credentials) ofProxy(p *policy.Policy) error {
 }
 
 // judgeProxy says why connections can't go by the upstream proxy of p here.
-func (b *base) judgeProxy(p *policy.Policy, reduced bool) error {
+func (b *base) judgeProxy(p *policy.Policy, in *inside, reduced bool) error {
 	switch {
 	case p.Settings.UpstreamProxy.Host == "":
+	case in.has(p.Settings.UpstreamProxy.Host):
+		return fault.New(fault.Policy, "put the proxy behind the gateway's way out", "upstream_proxy: the proxy is in the agents' network, where they reach it past the gateway")
 	case reduced:
 		return fault.New(fault.Policy, "use another runtime than gVisor, or take upstream_proxy out", "upstream_proxy: %s", insideGVisor.why)
 	case b.config.Monitor:
@@ -59,12 +61,10 @@ func (r *rules) proxiable(p *policy.Policy) error {
 	switch {
 	case p.Settings.UpstreamProxy.Host == "":
 		return nil
-	case r.gateway:
-		return fault.New(fault.Policy, "use agent-init run or sidecar, or take upstream_proxy out", "upstream_proxy: a gateway's agents can't go by one yet")
 	case r.broker.uid != 0:
 		return nil
 	}
-	return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
+	return fault.New(fault.Policy, r.anew()+" to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
 }
 
 // proxyUse is how long a connection by the proxy keeps the lease of its name, from its beginning: what is under way does

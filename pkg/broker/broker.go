@@ -26,6 +26,10 @@ type Config struct {
 	// Dial connects to a host of a route's.
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
+	// Proxy and DialProxy are those of inspect.Config.
+	Proxy     func(host string, port uint16) (authorization string, is bool)
+	DialProxy func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
 	// Spend asks whether a request fits the limits of its route. It is called for routes that have some.
 	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
 

@@ -15,7 +15,7 @@ func (p *Proxy) Inspect(h Handed) { p.inspected.Inspect(h) }
 
 func newInspected(c Config) *inspect.Server {
 	return inspect.New(inspect.Config{
-		Token: c.Token, Dial: c.Dial, Spend: c.Spend, Leaf: c.Leaf,
+		Token: c.Token, Dial: c.Dial, Proxy: c.Proxy, DialProxy: c.DialProxy, Spend: c.Spend, Leaf: c.Leaf,
 		Record: func(e inspect.Event) {
 			c.Record(Event{
 				Name: e.Name, Port: e.Port, Rule: e.Rule, Route: e.Route, Method: e.Method, Path: e.Path, Status: e.Status,

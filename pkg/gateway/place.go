@@ -26,27 +26,39 @@ func (c *conn) place(ctx context.Context, r ruling) ruling {
 	c.places = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
 		return slices.Contains(c.s.config.Own, a) || !slices.Contains(p.Admit(r.name, a), port)
 	})
-	if len(c.places) == 0 {
+	switch {
+	case len(c.places) == 0:
 		return r.no(refusedNowhere)
+	case r.proxied && p.Settings.UpstreamProxy.ByName: // which it is asked for once
+		c.places = c.places[:1]
 	}
 	return r
 }
 
 // goOn connects to where the connection was going to, or to the first of its places that answers.
-func (c *conn) goOn(ctx context.Context, r ruling) (server *net.TCPConn, err error) {
+func (c *conn) goOn(ctx context.Context, r ruling) (_ *net.TCPConn, err error) {
 	if !c.own {
 		return c.onward(ctx, r)
 	}
 	c.own = false
 	each := max(time.Second, c.s.limits.dial/time.Duration(len(c.places)))
+	if r.proxied { // it is the proxy that does not answer, whatever it is asked for
+		each = c.s.limits.dial
+	}
 	for _, a := range c.places {
 		c.to = netip.AddrPortFrom(a, c.to.Port())
 		bounded, cancel := context.WithTimeout(ctx, each)
-		server, err = c.onward(bounded, r)
+		conn, failed := c.onward(bounded, r)
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		switch {
+		case failed == nil:
+			return conn, nil
+		case ctx.Err() == nil || err == nil: // else what had no time left says less than the one before
+			err = failed
+		}
+		if ctx.Err() != nil {
 			break
 		}
 	}
-	return server, err
+	return nil, err
 }

@@ -140,9 +140,18 @@ func drop(t *testing.T, files, name, line string) {
 	must(t, os.Rename(hidden, filepath.Join(files, name)))
 }
 
+// requests asks as the agent. Its container has no agent-init beside a sidecar, whose own has.
+func (w *world) requests(args ...string) *lab.Process {
+	args = append([]string{"agent-init", "request"}, args...)
+	if w.mode == "sidecar" {
+		return w.box.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID})
+	}
+	return w.launch(args...)
+}
+
 func (w *world) asks(target string) {
 	w.Helper()
-	if r := w.launch("agent-init", "request", target, "--reason", "one build").Wait(0); r.Code != 0 {
+	if r := w.requests(target, "--reason", "one build").Wait(0); r.Code != 0 {
 		w.Fatal(r)
 	}
 }
@@ -212,7 +221,7 @@ func TestLabApproval(t *testing.T) {
 	}
 
 	// What is the answer opens it, and is told to everybody.
-	waits := w.launch("agent-init", "request", "new.test", "--wait", "10m")
+	waits := w.requests("new.test", "--wait", "10m")
 	drop(t, files, "good", good)
 	if r := waits.Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "was granted for") && !strings.Contains(r.Stdout, "is allowed now") {
 		t.Errorf("who waits: %s", r)
@@ -301,7 +310,7 @@ func (w *world) swap(t *testing.T, files string, lines map[string]string) {
 func TestLabApprovalCeiling(t *testing.T) {
 	l := newLab(t)
 	w, p, files := answering(t, l, "most: 1h", "", ceilings("ok.test\nask.example.com\nnew.test\nsub.new.test\n", "ok.test\nask.example.com\nnew.test\n")...)
-	if r := w.launch("agent-init", "request", "more.test").Wait(0); r.Code != 64 || !strings.Contains(r.Stderr, "more.test is above the ceiling: no line of it admits this\n  remedy: ask for less, or") {
+	if r := w.requests("more.test").Wait(0); r.Code != 64 || !strings.Contains(r.Stderr, "more.test is above the ceiling: no line of it admits this\n  remedy: ask for less, or") {
 		t.Error(r)
 	}
 	w.asks("sub.new.test")
@@ -320,11 +329,12 @@ func TestLabApprovalCeiling(t *testing.T) {
 	w.unasked("sub.new.test", "more.test")
 }
 
-// TestLabApprovalWays: an answer comes back with the webhook's, or is asked for; and nothing else that a server sends.
+// TestLabApprovalWays: an answer comes back with the webhook's, or is asked for, or is a file; and nothing else that a
+// server sends. make test-lab-modes has it where agent-init confines by up and by sidecar.
 func TestLabApprovalWays(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	w, p, _ := answering(t, l, "most: 1h, poll: {to: 'https://ask.example.com/poll/{container}/{start}', every: 1s}", "")
+	w, p, files := answering(t, l, "most: 1h, poll: {to: 'https://ask.example.com/poll/{container}/{start}', every: 1s}", "")
 	p.set(func() { p.reply = func(a asked) string { return a.answer("allow", 60) + "\n" } })
 	w.asks("new.test")
 	w.audited("the grant", func(e event) bool {
@@ -361,6 +371,13 @@ func TestLabApprovalWays(t *testing.T) {
 	})
 	w.refusedAnswer("poll", "no such request waits: it was decided or forgotten, or this answer was used")
 	w.works("resolve", "more.test")
+
+	w.asks("evil.test")
+	drop(t, files, "deny", p.last("evil.test").answer("deny", 0))
+	w.audited("the denial", func(e event) bool {
+		return e.Kind == "grant" && e.Reason == "turned down by ann@example.com from afar (file deny): one build"
+	})
+	w.blocked("resolve", "evil.test")
 
 	// Nobody is asked who has nothing to say.
 	w.audited("a call", func(e event) bool { return e.Reason == "notify: ask.example.com was told of request 2" })

@@ -170,9 +170,6 @@ func TestLabGatewayRefused(t *testing.T) {
 		{"another backend", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth1", "--backend", "xtables"}, 64, "needs the backend nftables"},
 		{"a kernel that forwards nothing", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth1"}, 71, "net.ipv4.ip_forward=1"},
 		{"inbound", lab.BoxOptions{Gateway: true, Forwards: true}, []string{"--inside", "eth1", "--inbound", "3000"}, 78, "lets nothing in"},
-		{"a proxy on the way out", lab.BoxOptions{Gateway: true, Forwards: true, Files: []lab.File{
-			{Path: "/etc/agent-init/policy.yaml", Data: []byte("upstream_proxy: http://10.9.9.9:3128\n")},
-		}}, []string{"--inside", "eth1"}, 78, "can't go by one yet"},
 	} {
 		c.opts.Binary = lab.Binary(t)
 		b := l.NewBox(c.opts)

@@ -21,12 +21,19 @@ type actor struct {
 	mu    sync.Mutex
 	says  func(net.Conn, *http.Request) // what it does with a request
 	asked []string
+	shown []string // what it was shown as a credential, each once
 }
 
 func (a *actor) plays(says func(net.Conn, *http.Request)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.says = says
+}
+
+func (a *actor) authorizations() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Compact(slices.Clone(a.shown))
 }
 
 func (a *actor) requests() []string {
@@ -57,6 +64,7 @@ func act(t *testing.T, l *lab.Lab) *actor {
 				}
 				a.mu.Lock()
 				a.asked = append(a.asked, r.Method+" "+r.Host)
+				a.shown = append(a.shown, r.Header.Get("Proxy-Authorization"))
 				says := a.says
 				a.mu.Unlock()
 				says(conn, r)
@@ -133,16 +141,7 @@ func TestLabProxyHostile(t *testing.T) {
 func TestLabProxyReload(t *testing.T) {
 	l := newLab(t)
 	a := act(t, l)
-	a.plays(func(c net.Conn, r *http.Request) {
-		to, err := l.Internet.Dial(t.Context(), "tcp", r.Host, netip.AddrPort{})
-		if err != nil {
-			return
-		}
-		defer to.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
-		go func() { _, _ = io.Copy(to, c); to.Close() }()
-		_, _ = io.Copy(c, to)
-	})
+	a.plays(through(t, l))
 	s := newStreams()
 	l.Web.Handle("ok.test", s)
 	c := behind(t, l, "", byProxy, "ok.test\n")

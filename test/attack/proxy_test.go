@@ -109,11 +109,16 @@ func (c *corporate) asked() (all []string) {
 	return all
 }
 
-// straight fails the test if something went past the proxy, to what it resolves for.
+// onlyByProxy fails the test if something went past the proxy.
 func (c *corporate) onlyByProxy() {
 	c.Helper()
+	c.onlyByProxyBut(func(*lab.Packet) bool { return false })
+}
+
+func (c *corporate) onlyByProxyBut(straight func(*lab.Packet) bool) {
+	c.Helper()
 	c.sealed(func(p *lab.Packet) bool {
-		return p.DstPort != 53 && (p.Dst.String() != squidAddr || p.DstPort != squidPort)
+		return p.DstPort != 53 && (p.Dst.String() != squidAddr || p.DstPort != squidPort) && !straight(p)
 	})
 }
 
@@ -184,12 +189,7 @@ func TestLabProxyHTTP(t *testing.T) {
 // has. The agent gets an address that stands in for each name, and no DNS server hears of it.
 func TestLabProxyName(t *testing.T) {
 	l := newLab(t)
-	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "users"), []byte("corp:"+proxySecret+"\n"), 0o644))
-	helper := filepath.Join(dir, "helper")
-	must(t, os.WriteFile(helper, []byte("#!/bin/sh\nwhile read user pass; do grep -q \"^$user:$pass\\$\" "+dir+"/users && echo OK || echo ERR; done\n"), 0o755))
-	must(t, os.Chmod(dir, 0o755))
-	rules := "auth_param basic program " + helper + "\nauth_param basic children 1\nacl known proxy_auth REQUIRED\nhttp_access deny !known\n"
+	rules := basicUsers(t, "corp:"+proxySecret)
 	policy := "upstream_proxy:\n  to: http://proxy.corp.test:3128\n  resolve: proxy\n  credential: file:/run/secrets/proxy\n  straight: [near.test]\n"
 	l.DNS.SetAddrs("near.test", "45.30.60.9")
 	c := behind(t, l, squid(t, l, rules), policy, "ok.test required\nnear.test\nshared.test\n",

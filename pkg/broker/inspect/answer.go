@@ -88,6 +88,11 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 		return
 	}
 	x.event.FirstByte = time.Since(x.began)
+	if n := x.refusedByProxy(resp); n != nil {
+		resp.Body.Close()
+		x.refuse(w, n)
+		return
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.upgrade(w, out, resp)
 		return

@@ -25,7 +25,7 @@ func (x *exchange) ask(w http.ResponseWriter, out *http.Request) (*http.Response
 		GotConn:        func(httptrace.GotConnInfo) { made() },
 		Got1xxResponse: hints.pass,
 	}
-	return x.table.transport.RoundTrip(out.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
+	return x.table.transport.RoundTrip(x.byProxy(out.WithContext(httptrace.WithClientTrace(x.ctx, trace))))
 }
 
 // turns bounds the connections that are made to one server at once. With HTTP/2 the first serves all who wait. The agent

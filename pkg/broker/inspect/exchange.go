@@ -27,6 +27,7 @@ type exchange struct {
 
 	key      *key // nil: nothing is put on
 	admitted *judge.Admitted
+	proxied  bool // it is asked of a proxy
 	body     *body
 	control  *http.ResponseController
 	silence  *silence

@@ -24,6 +24,11 @@ type Config struct {
 	// Dial connects to the host of an inspected name.
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
+	// Proxy says whether plain HTTP to a host is asked of a proxy, by requests with whole URLs, and what that is shown as a
+	// credential; nil: it never is. DialProxy connects to the proxy that is there for a host.
+	Proxy     func(host string, port uint16) (authorization string, is bool)
+	DialProxy func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
 	// Spend asks whether a request fits the limits of the route whose credential it gets.
 	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
 

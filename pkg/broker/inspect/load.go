@@ -127,6 +127,7 @@ func (t *table) takeKeys(l Loaded) error {
 // newTransport has the connections to all servers.
 func (s *Server) newTransport(roots *x509.CertPool) *http.Transport {
 	t := onward.NewTransport(roots, s.dial)
+	t.Proxy = proxyOf
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = maxIdle, maxIdleOfOne
 	t.ReadBufferSize, t.WriteBufferSize = upstreamBuffer, upstreamBuffer
 	t.ExpectContinueTimeout = continueTime
@@ -172,11 +173,11 @@ func (s *Server) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.config.Dial(ctx, host, uint16(n))
+	c, at, err := s.connect(ctx, host, uint16(n))
 	if err != nil {
 		return nil, err
 	}
-	u := &tracked{Conn: c, place: place{host, uint16(n)}, of: s}
+	u := &tracked{Conn: c, place: at, of: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.table.Load().find(u.place) == nil {

@@ -56,6 +56,7 @@ type setting struct {
 	idle   time.Duration
 	serve  http.HandlerFunc
 	at     string // of another upstream server than the rig's
+	proxy  func() (authorization string, is bool)
 
 	connState func(net.Conn, http.ConnState) // of the upstream server
 }
@@ -111,7 +112,7 @@ func start(t testing.TB, serve http.HandlerFunc, change ...func(*setting)) *rig 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Server = New(Config{
+	config := Config{
 		Token: token, Leaf: a.Leaf,
 		Dial: func(ctx context.Context, _ string, _ uint16) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(set.at, r.back.Listener.Addr().String()))
@@ -123,7 +124,12 @@ func start(t testing.TB, serve http.HandlerFunc, change ...func(*setting)) *rig 
 			default:
 			}
 		},
-	})
+	}
+	if set.proxy != nil {
+		config.Proxy = func(string, uint16) (string, bool) { return set.proxy() }
+		config.DialProxy = config.Dial
+	}
+	r.Server = New(config)
 	if set.idle != 0 {
 		r.idle = set.idle
 	}

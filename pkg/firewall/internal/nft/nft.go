@@ -2,6 +2,7 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,10 @@ import (
 // chunk is the most elements that one transaction carries. A transaction is
 // one message, and the kernel bounds those by the socket's buffer.
 const chunk = 1000
+
+// buffer is for the rules of a plan, which are one message, and for the kernel's answers, which are one for each. Where
+// this process may not have so much, the kernel gives what its sysctls allow.
+const buffer = 4 << 20
 
 // Backend is the backend that speaks to nf_tables. Everything that it changes
 // goes through one socket, so that the kernel can bind the table to it.
@@ -40,7 +45,7 @@ func Open(table string, owner, lasting bool, log *slog.Logger) (*Backend, error)
 	n := &Backend{log: log, read: reader{name: table}}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		n.sock = c
-		return nil
+		return cmp.Or(c.SetWriteBuffer(buffer), c.SetReadBuffer(buffer))
 	}))
 	if err != nil {
 		return nil, nfnetlink.Explain("open netfilter socket", err)
