@@ -7,6 +7,7 @@
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
 #                                    OPTIONS, SETUP, AGENT, NETWORK, ALLOWED, WILDCARD, OURS
 #
+# JSON=FILE has the results written for programs, BADGE=FILE a picture of their sum.
 # AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,6 +24,9 @@ theirs=${DOCKER_HOST:-}
 use_engine
 debian=$(test/base-image.sh)
 
+set --
+[ -z "${JSON:-}" ] || set -- "$@" -json "$JSON"
+[ -z "${BADGE:-}" ] || set -- "$@" -badge "$BADGE"
 if [ -n "${IMAGE:-}" ]; then
 	# An image that the private engine lacks comes from the one that this shell uses: the private one has no network.
 	if ! docker image inspect "$IMAGE" >/dev/null 2>&1; then
@@ -33,7 +37,7 @@ if [ -n "${IMAGE:-}" ]; then
 		fi
 		docker load -q -i "$context/image.tar" >/dev/null
 	fi
-	set -- -image "$IMAGE" -peer "$debian" -options "${OPTIONS:-}" -setup "${SETUP:-}" -as "${AGENT:-1000}" -allowed "${ALLOWED-api.anthropic.com}" \
+	set -- "$@" -image "$IMAGE" -peer "$debian" -options "${OPTIONS:-}" -setup "${SETUP:-}" -as "${AGENT:-1000}" -allowed "${ALLOWED-api.anthropic.com}" \
 		-wildcard "${WILDCARD:-}"
 	[ -z "${NETWORK:-}" ] || set -- "$@" -network
 	[ -z "${OURS:-}" ] || set -- "$@" -ours
@@ -43,10 +47,10 @@ fi
 
 docker build -q --network=none --build-arg DEBIAN="$debian" -f Dockerfile.base --target debian -t agent-init-test/agent-base "$context" >/dev/null
 case ${PART:-} in
-gateway) set -- -gateway ;;
+gateway) set -- "$@" -gateway ;;
 "")
 	script=$(test/xtables-image.sh "$debian" agent-init-test/debian-iptables)
-	set -- -script "$script"
+	set -- "$@" -script "$script"
 	;;
 *)
 	echo "scorecard.sh: there is no part $PART" >&2

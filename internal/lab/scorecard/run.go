@@ -26,6 +26,9 @@ func (o Outcome) String() string {
 	return [...]string{"–", "blocked", "limit", "**LEAKS**"}[o]
 }
 
+// word is the outcome in the words of a Report.
+func (o Outcome) word() string { return [...]string{"untried", "blocked", "limit", "leaks"}[o] }
+
 // Result is what became of an attack in a setting.
 type Result struct {
 	Attack  *Attack
@@ -45,13 +48,12 @@ func (r Result) String() string {
 
 // Run makes the attacks, one after the other, and judges each by what arrived.
 func Run(s *Setting, attacks []Attack) ([]Result, error) {
-	works, err := s.works()
-	if err != nil {
+	if err := s.look(); err != nil {
 		return nil, err
 	}
 	var out []Result
 	for i := range attacks {
-		r, err := s.run(&attacks[i], works)
+		r, err := s.run(&attacks[i])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", attacks[i].ID, err)
 		}
@@ -60,24 +62,24 @@ func Run(s *Setting, attacks []Attack) ([]Result, error) {
 	return out, nil
 }
 
-// works says whether what is allowed can be reached at all: without it, attacks
-// that ride on it are not tried.
-func (s *Setting) works() (bool, error) {
+// look finds out whether what is allowed can be reached at all: without it, attacks that ride on it are not tried.
+func (s *Setting) look() error {
 	if s.Allowed == "" {
-		return false, nil
+		return nil
 	}
 	p, err := s.Agent("http", "-insecure", "https://"+s.Allowed+"/")
-	return p.OK || p.Detail["status"] != nil, err
+	s.Works = p.OK || p.Detail["status"] != nil
+	return err
 }
 
-func (s *Setting) run(a *Attack, works bool) (Result, error) {
+func (s *Setting) run(a *Attack) (Result, error) {
 	r := Result{Attack: a, Why: a.Why}
 	if s.Only != "" && !strings.Contains(s.Only, a.ID[:1]) {
 		r.Why = "as in Docker"
 		return r, nil
 	}
 	values := s.values(a)
-	if !works {
+	if !s.Works {
 		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions", "ech-ok", "route"} {
 			values[name] = ""
 		}

@@ -53,6 +53,8 @@ type Setting struct {
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool
+	// Works says that what is allowed can be reached. Run finds it out.
+	Works bool
 
 	mu   sync.Mutex
 	past []lab.Packet // that left the container in an earlier life of its
