@@ -199,7 +199,7 @@ supervision: build
 
 ## scorecard: docs/scorecard.md: every attack in every setting; PART=gateway: behind gateways alone; IMAGE=foo/bar: what leaks from that image (needs root)
 scorecard: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AGENT='$(AGENT)' NETWORK='$(NETWORK)' \
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AGENT='$(AGENT)' PROXY='$(PROXY)' WRAP='$(WRAP)' NETWORK='$(NETWORK)' \
 		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' PART='$(PART)' \
 		JSON='$(JSON)' BADGE='$(BADGE)' test/scorecard.sh
 

@@ -5,7 +5,7 @@
 #   test/scorecard.sh                write docs/scorecard.md
 #   PART=gateway test/scorecard.sh   attack from behind gateways alone, and write what came of it there
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
-#                                    OPTIONS, SETUP, AGENT, NETWORK, ALLOWED, WILDCARD, OURS
+#                                    OPTIONS, SETUP, AGENT, PROXY, WRAP, NETWORK, ALLOWED, WILDCARD, OURS
 #
 # JSON=FILE has the results written for programs, BADGE=FILE a picture of their sum.
 # AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
@@ -38,7 +38,7 @@ if [ -n "${IMAGE:-}" ]; then
 		docker load -q -i "$context/image.tar" >/dev/null
 	fi
 	set -- "$@" -image "$IMAGE" -peer "$debian" -options "${OPTIONS:-}" -setup "${SETUP:-}" -as "${AGENT:-1000}" -allowed "${ALLOWED-api.anthropic.com}" \
-		-wildcard "${WILDCARD:-}"
+		-wildcard "${WILDCARD:-}" -proxy "${PROXY:-}" -wrap "${WRAP:-}"
 	[ -z "${NETWORK:-}" ] || set -- "$@" -network
 	[ -z "${OURS:-}" ] || set -- "$@" -ours
 	"$context/scorecard" "$@"

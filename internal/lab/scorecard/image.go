@@ -27,6 +27,11 @@ type Image struct {
 	Setup   string   `json:"setup,omitempty"`   // a command of the shell, as root in the running container, that confines it
 	User    string   `json:"as,omitempty"`      // who the agent is, if Setup confines it; else it is the container's command
 
+	// Proxy are the proxies that the agent is to use, with spaces between: URLs, or env:NAME for what a variable of the agent's
+	// has. Wrap is the command that starts the agent's, and confines it.
+	Proxy string   `json:"proxy,omitempty"`
+	Wrap  []string `json:"wrap,omitempty"`
+
 	Allowed   string `json:"allowed,omitempty"`
 	Wildcard  string `json:"wildcard,omitempty"`
 	Ours      bool   `json:"ours,omitempty"` // agent-init is its entrypoint
@@ -80,7 +85,7 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
 	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
 	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Rules: image.Keys, Only: image.Only}
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Rules: image.Keys, Only: image.Only, Proxies: strings.Fields(image.Proxy)}
 	c.scene()
 	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
 	if err := c.start(); err != nil {

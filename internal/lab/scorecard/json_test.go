@@ -26,7 +26,7 @@ func full() Column {
 			results[i].Leaks = []string{`a "packet" <of> protocol 6`}
 		}
 	}
-	image := Image{Name: "a & b", Ref: "x", Network: true, Options: []string{"--cap-add=NET_ADMIN"}, Setup: "y", User: "1000", Allowed: "z", Wildcard: "w", Ours: true}
+	image := Image{Name: "a & b", Ref: "x", Network: true, Options: []string{"--cap-add=NET_ADMIN"}, Setup: "y", User: "1000", Allowed: "z", Wildcard: "w", Ours: true, Proxy: "env:X", Wrap: []string{"p", "q"}}
 	return Column{Title: "a & b", Ours: true, Works: true, Results: [][]Result{results},
 		Subject: &Subject{Image: image, VersionFrom: "a", Version: "b", ID: "c", Settings: "d", Promises: "e", Source: "f"}}
 }

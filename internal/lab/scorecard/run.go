@@ -62,13 +62,26 @@ func Run(s *Setting, attacks []Attack) ([]Result, error) {
 	return out, nil
 }
 
-// look finds out whether what is allowed can be reached at all: without it, attacks that ride on it are not tried.
+// look finds out whether what is allowed can be reached at all: without it, attacks that ride on it are not tried. Where the
+// agent has a proxy, names may be for that alone to resolve.
 func (s *Setting) look() error {
+	s.Resolves = len(s.Proxies) == 0
 	if s.Allowed == "" {
 		return nil
 	}
-	p, err := s.Agent("http", "-insecure", "https://"+s.Allowed+"/")
-	s.Works = p.OK || p.Detail["status"] != nil
+	ask := []string{"http", "-insecure", "https://" + s.Allowed + "/"}
+	for _, args := range append([][]string{ask}, s.proxied(ask)...) {
+		p, err := s.Agent(args...)
+		if err != nil {
+			return err
+		}
+		s.Works = s.Works || p.OK || p.Detail["status"] != nil
+	}
+	if s.Resolves {
+		return nil
+	}
+	p, err := s.Agent("resolve", s.Allowed)
+	s.Resolves = p.OK
 	return err
 }
 
@@ -76,6 +89,10 @@ func (s *Setting) run(a *Attack) (Result, error) {
 	r := Result{Attack: a, Why: a.Why}
 	if s.Only != "" && !strings.Contains(s.Only, a.ID[:1]) {
 		r.Why = "as in Docker"
+		return r, nil
+	}
+	if !s.Keys && strings.Contains("KP", a.ID[:1]) {
+		r.Why = lacks("keys")
 		return r, nil
 	}
 	values := s.values(a)
@@ -165,7 +182,7 @@ func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, 
 		}
 		switch {
 		case word == "" && missing == "":
-			steps = append(steps, args)
+			steps = append(append(steps, args), s.proxied(args)...)
 			if !event || args[0] == "@fresh" || args[0] == "@raced-restart" {
 				tries++
 			}

@@ -53,8 +53,11 @@ type Setting struct {
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool
-	// Works says that what is allowed can be reached. Run finds it out.
-	Works bool
+	// Proxies are those that the agent is to use, as poke takes them: each attack that a proxy could make for it is also made
+	// by each of them.
+	Proxies []string
+	// Works says that what is allowed can be reached, and Resolves that names are to be answered. Run finds it out.
+	Works, Resolves bool
 
 	mu   sync.Mutex
 	past []lab.Packet // that left the container in an earlier life of its

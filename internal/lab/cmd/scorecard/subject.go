@@ -10,8 +10,8 @@ import (
 
 // strangerFlags say what image is attacked alone, and how it is started: each by itself, or in a file.
 type strangerFlags struct {
-	ref, file, options string
-	image              scorecard.Image
+	ref, file, options, wrap string
+	image                    scorecard.Image
 }
 
 func subjectFlags() *strangerFlags {
@@ -22,6 +22,8 @@ func subjectFlags() *strangerFlags {
 	flag.StringVar(&s.options, "options", "", "options of docker run for it")
 	flag.StringVar(&s.image.Setup, "setup", "", "command that confines it, as root in the running container")
 	flag.StringVar(&s.image.User, "as", "1000", "with -setup: who the agent is")
+	flag.StringVar(&s.wrap, "wrap", "", "command that starts the agent's, and confines it")
+	flag.StringVar(&s.image.Proxy, "proxy", "", "proxies that the agent is to use: URLs, or env:NAME for that of a variable")
 	flag.BoolVar(&s.image.Network, "network", false, "on a user-defined network")
 	flag.StringVar(&s.image.Allowed, "allowed", "api.anthropic.com", "a name that it lets the agent reach")
 	flag.StringVar(&s.image.Wildcard, "wildcard", "", "a zone that it lets the agent reach all of")
@@ -32,7 +34,7 @@ func subjectFlags() *strangerFlags {
 // subject is what the flags, or the file, say.
 func (s *strangerFlags) subject(c *card) *scorecard.Subject {
 	out := &scorecard.Subject{Image: s.image}
-	out.Options = strings.Fields(s.options)
+	out.Options, out.Wrap = strings.Fields(s.options), strings.Fields(s.wrap)
 	if s.file != "" {
 		var err error
 		if out, err = scorecard.ReadSubject(s.file); err != nil {
