@@ -6,6 +6,8 @@
 #   PART=gateway test/scorecard.sh   attack from behind gateways alone, and write what came of it there
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
 #                                    OPTIONS, SETUP, AGENT, PROXY, WRAP, NETWORK, ALLOWED, WILDCARD, OURS
+#   SUBJECTS='squid fence' test/scorecard.sh   set-ups of other tools, of test/subjects; all: each of them. It writes
+#                                    what came of it beside each, and docs/subjects.md
 #
 # JSON=FILE has the results written for programs, BADGE=FILE a picture of their sum.
 # AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
@@ -23,6 +25,19 @@ CGO_ENABLED=0 go build -o "$context/scorecard" ./internal/lab/cmd/scorecard
 theirs=${DOCKER_HOST:-}
 use_engine
 debian=$(test/base-image.sh)
+
+if [ -n "${SUBJECTS:-}" ]; then
+	[ "$SUBJECTS" != all ] || SUBJECTS=$(ls test/subjects)
+	for subject in $SUBJECTS; do
+		image=$(test/subject-image.sh "$subject")
+		# It ends with 1 where something leaks. Without a result it has failed.
+		"$context/scorecard" -image "$image" -peer "$debian" -subject "test/subjects/$subject/subject.json" -json "$context/result.json" ||
+			[ -e "$context/result.json" ]
+		mv "$context/result.json" "test/subjects/$subject/result.json"
+	done
+	"$context/scorecard" -subjects docs/subjects.md test/subjects/*/result.json
+	exit
+fi
 
 set --
 [ -z "${JSON:-}" ] || set -- "$@" -json "$JSON"

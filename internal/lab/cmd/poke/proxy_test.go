@@ -157,4 +157,3 @@ func serveSOCKS(c net.Conn) (string, error) {
 	_, err := c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
 	return net.JoinHostPort(host, fmt.Sprint(port)), err
 }
-

@@ -7,7 +7,9 @@
 // script for iptables. With -image it attacks that one alone, with -gateway what
 // is behind gateways.
 //
-// Usage: scorecard [-write FILE] [-json FILE] [-badge FILE] [-gateway] [-image REF [-subject FILE | -name NAME …]]
+// With -subjects it attacks nothing, and makes a page of the reports of others.
+//
+// Usage: scorecard [-subjects FILE JSON…] [-write FILE] [-json FILE] [-badge FILE] [-gateway] [-image REF [-subject FILE | -name NAME …]]
 //
 // With -json and -badge it writes the results for programs, and a picture of their sum.
 //
@@ -41,8 +43,12 @@ func run() int {
 	own := imagesFlags()
 	stranger := subjectFlags()
 	results := resultFlags()
+	page := flag.String("subjects", "", "make this `file` (docs/subjects.md) from the reports in JSON that are named as arguments")
 	flag.Parse()
 
+	if *page != "" {
+		return madeFrom(*page, flag.Args())
+	}
 	c := &card{}
 	if !c.lane(func() {
 		if os.Getuid() != 0 {
@@ -75,12 +81,12 @@ func run() int {
 	if *boxes && !*behind {
 		modes = len(scorecard.Modes())
 	}
-	page, err := document(c.columns[:modes], c.columns[modes:], c.gateways)
+	text, err := document(c.columns[:modes], c.columns[modes:], c.gateways)
 	if err == nil && *behind {
-		page, err = updated(*write, page)
+		text, err = updated(*write, text)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Clean(*write), []byte(page), 0o644)
+		err = os.WriteFile(filepath.Clean(*write), []byte(text), 0o644)
 	}
 	if err != nil {
 		c.Logf("%v", err)
