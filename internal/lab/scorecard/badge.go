@@ -27,7 +27,7 @@ func Badge(columns []Column) string {
 	left, right := width(name), width(said)
 	middle := func(from, to int) string { return fmt.Sprintf("%d.%d", (from+to)/2, (from+to)%2*5) }
 	return strings.NewReplacer("{all}", fmt.Sprint(left+right), "{left}", fmt.Sprint(left), "{right}", fmt.Sprint(right), "{name}", name, "{said}", said,
-		"{colour}", colour, "{at}", middle(0, left), "{then}", middle(left, left+left+right)).Replace(badge)
+		"{colour}", colour, "{at}", middle(0, left), "{then}", middle(left, left+right)).Replace(badge)
 }
 
 // width is about that of a text in the badge's letters, with its margins.

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -96,6 +97,14 @@ func TestBadge(t *testing.T) {
 	}
 	if want := fmt.Sprintf(">%d of %d attacks leak<", full().Count(Leaked), len(Attacks())-full().Count(Untried)); !strings.Contains(badge, want) {
 		t.Errorf("no %s in\n%s", want, badge)
+	}
+	at := regexp.MustCompile(`<svg [^>]*width="(\d+)"[^$]*<rect width="(\d+)"[^$]*<text x="([\d.]+)"[^$]*<text x="([\d.]+)"`).FindStringSubmatch(badge)
+	var numbers [5]float64
+	for i, text := range at {
+		numbers[i], _ = strconv.ParseFloat(text, 64)
+	}
+	if all, left := numbers[1], numbers[2]; numbers[3] != left/2 || numbers[4] != (left+all)/2 {
+		t.Errorf("the texts are not in the middle of their halves: %v", at)
 	}
 	held := Column{Results: [][]Result{slices.Repeat([]Result{{Outcome: Blocked}}, len(Attacks()))}}
 	if badge := Badge([]Column{held, held}); !strings.Contains(badge, ">0 of ") || !strings.Contains(badge, "#1b6e34") {

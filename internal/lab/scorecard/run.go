@@ -70,12 +70,15 @@ func (s *Setting) look() error {
 		return nil
 	}
 	ask := []string{"http", "-insecure", "https://" + s.Allowed + "/"}
-	for _, args := range append([][]string{ask}, s.proxied(ask)...) {
-		p, err := s.Agent(args...)
+	for _, args := range append(s.proxied(ask), ask) {
+		p, err := s.Agent(append([]string{"-patient"}, args...)...)
 		if err != nil {
 			return err
 		}
-		s.Works = s.Works || p.OK || p.Detail["status"] != nil
+		s.refusal = p.Err
+		if s.Works = p.OK || p.Detail["status"] != nil; s.Works {
+			break
+		}
 	}
 	if s.Resolves {
 		return nil

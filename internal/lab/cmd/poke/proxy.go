@@ -29,19 +29,23 @@ func proxyURL(spec string) (*url.URL, error) {
 	return u, nil
 }
 
+// proxyTime is how long a proxy may take until there is a tunnel: an attack that would leak must not fail by a busy one.
+const proxyTime = 20 * time.Second
+
 // dialProxy connects to a proxy, and by it to an address or a name with a port: by CONNECT, or by SOCKS5.
 func dialProxy(d *net.Dialer, proxy *url.URL, to string) (net.Conn, error) {
 	c, err := d.Dial("tcp", proxy.Host)
 	if err != nil {
 		return nil, err
 	}
-	if err = c.SetDeadline(time.Now().Add(d.Timeout)); err == nil {
+	if err = c.SetDeadline(time.Now().Add(max(d.Timeout, proxyTime))); err == nil {
 		if strings.HasPrefix(proxy.Scheme, "socks5") {
 			err = askSOCKS(c, proxy, to)
 		} else {
 			err = askCONNECT(c, proxy, to)
 		}
 	}
+	err = errors.Join(err, c.SetDeadline(time.Time{}))
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

@@ -65,6 +65,7 @@ func fetch(args []string) (detail, error) {
 			return c, err
 		}}
 	if *by != "" {
+		*timeout = max(*timeout, proxyTime)
 		proxy, err := proxyURL(*by)
 		if err != nil {
 			return nil, err

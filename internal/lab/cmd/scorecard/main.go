@@ -162,6 +162,9 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 		c.Fatalf("%s: %v", s.Name, err)
 	}
 	c.Logf("attacked: %s, in %.0f s", s.Name, time.Since(begun).Seconds())
+	if why := s.Unreached(); why != "" {
+		c.Logf("%s: %s", s.Name, why)
+	}
 	column.Works = s.Works && (column.Works || len(column.Results) == 0)
 	column.Results = append(column.Results, results)
 	for _, r := range results {
