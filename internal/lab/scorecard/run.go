@@ -75,7 +75,7 @@ func (s *Setting) look() error {
 		if err != nil {
 			return err
 		}
-		s.refusal = p.Err
+		s.refusal = strings.TrimPrefix(s.refusal+"; "+p.Err, "; ")
 		if s.Works = p.OK || p.Detail["status"] != nil; s.Works {
 			break
 		}

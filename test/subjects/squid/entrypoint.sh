@@ -1,6 +1,9 @@
 #!/bin/bash
 # Starts the proxy, lets nobody but its user out, and becomes the agent's command as a user without privileges.
 set -eu
+for neighbours in solicitation advertisement; do # without which there is no IPv6
+	ip6tables -A OUTPUT -p icmpv6 --icmpv6-type "neighbour-$neighbours" -j ACCEPT
+done
 for table in iptables ip6tables; do
 	$table -A OUTPUT -o lo -j ACCEPT
 	$table -A OUTPUT -m owner --uid-owner proxy -j ACCEPT
