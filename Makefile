@@ -197,10 +197,11 @@ supervision: build
 	@test/prepare.sh peers
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/pid1check -write docs/supervision.md
 
-## scorecard: docs/scorecard.md: every attack in every setting; PART=gateway: behind gateways alone; IMAGE=foo/bar: what leaks from that image (needs root)
+## scorecard: docs/scorecard.md: every attack in every setting; PART=gateway: behind gateways alone; IMAGE=foo/bar: what leaks from that image; SUBJECTS=all: from other tools (needs root)
 scorecard: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AGENT='$(AGENT)' NETWORK='$(NETWORK)' \
-		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' PART='$(PART)' test/scorecard.sh
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AGENT='$(AGENT)' PROXY='$(PROXY)' WRAP='$(WRAP)' NETWORK='$(NETWORK)' \
+		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' PART='$(PART)' \
+		JSON='$(JSON)' BADGE='$(BADGE)' SUBJECTS='$(SUBJECTS)' test/scorecard.sh
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,7 +44,8 @@ func Names() map[string][]netip.Addr {
 type Options struct {
 	// Latency is added to every DNS answer.
 	Latency time.Duration
-	// ToolDir holds ready-built labbox and poke; empty: build them.
+	// ToolDir holds ready-built labbox and poke; empty: the directory that
+	// AGENT_INIT_LAB_TOOLS names has them, or they are built.
 	ToolDir string
 	// Within is the path of a network namespace to make the internet of, in place
 	// of a new one: that of a container engine. See Attach.
@@ -144,7 +146,7 @@ func (l *Lab) startInternet(within string) (err error) {
 }
 
 func (l *Lab) installTools(from string) (err error) {
-	if from == "" {
+	if from = cmp.Or(from, os.Getenv("AGENT_INIT_LAB_TOOLS")); from == "" {
 		if from, err = buildTools(); err != nil {
 			return err
 		}

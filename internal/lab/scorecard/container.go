@@ -24,6 +24,11 @@ type container struct {
 	agent  *obeying
 }
 
+// poke is the command of an operation, within what confines it.
+func (c *container) poke(args ...string) []string {
+	return slices.Concat(c.image.Wrap, []string{tool}, args)
+}
+
 // start runs the container, or goes on with it where it was started again.
 func (c *container) start() error {
 	again := c.Box != nil
@@ -31,7 +36,7 @@ func (c *container) start() error {
 	case c.image.Setup == "" && again:
 		c.agent = c.engine.start("attach", c.name)
 	case c.image.Setup == "":
-		c.agent = c.engine.start(slices.Concat([]string{"run", "-i", "--name", c.name}, c.args, []string{c.image.Ref, tool, "obey"})...)
+		c.agent = c.engine.start(slices.Concat([]string{"run", "-i", "--name", c.name}, c.args, []string{c.image.Ref}, c.poke("obey"))...)
 	default:
 		if !again {
 			if _, err := c.engine.docker(slices.Concat([]string{"run", "-d", "--name", c.name}, c.args, []string{c.image.Ref, "sleep", "infinity"})...); err != nil {
@@ -45,7 +50,7 @@ func (c *container) start() error {
 		if out = strings.TrimSpace(out); out != "" {
 			c.engine.tb.Logf("%s", out)
 		}
-		c.agent = c.engine.start("exec", "-i", "-u", c.image.User, c.name, tool, "obey")
+		c.agent = c.engine.start(append([]string{"exec", "-i", "-u", c.image.User, c.name}, c.poke("obey")...)...)
 	}
 	c.Agent = c.agent.do
 	if _, err := c.agent.do("socket", "unix", "stream", "0"); err != nil { // also waits for the start
@@ -83,7 +88,7 @@ func (c *container) scene() {
 		}
 	}
 	c.Enter = func(args ...string) (lab.Poke, error) {
-		out, err := c.engine.docker(slices.Concat([]string{"exec", "-u", user, c.name, tool}, args)...)
+		out, err := c.engine.docker(slices.Concat([]string{"exec", "-u", user, c.name}, c.poke(args...))...)
 		if err != nil {
 			return lab.Poke{}, err
 		}
@@ -125,7 +130,7 @@ func (c *container) fresh(change []string, args ...string) (p lab.Poke, ran bool
 	run := func(how string, command ...string) (string, error) {
 		return c.engine.docker(slices.Concat([]string{"run", how, "--name", name}, options, []string{c.image.Ref}, command)...)
 	}
-	command := append([]string{tool}, args...)
+	command := c.poke(args...)
 	var out string
 	if c.image.Setup == "" {
 		out, err = run("-i", command...)

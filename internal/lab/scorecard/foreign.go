@@ -9,9 +9,13 @@ import (
 	"github.com/google/nftables/expr"
 )
 
+// accepted is a foreign rule as iptables lists it.
+const accepted = "\n-A OUTPUT -j ACCEPT\n"
+
 // foreign adds rules of somebody else's to the thread's network namespace, or
 // deletes them: everything is accepted, before and after all other tables. Where
-// agent-init's own rules are iptables' of a kind, rules of that kind are left alone.
+// rules that confine are iptables' of a kind, rules of that kind are left alone:
+// agent-init's by its backend, and others' as they are found.
 func foreign(add bool, backend string) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -34,8 +38,12 @@ func foreign(add bool, backend string) error {
 	}
 	for _, kind := range []string{"nft", "legacy"} {
 		for _, family := range []string{"iptables-", "ip6tables-"} {
-			if strings.HasSuffix(backend, kind) || exec.Command(family+kind, "-w", "-S").Run() != nil {
+			rules, err := exec.Command(family+kind, "-w", "-S", "OUTPUT").Output()
+			if err != nil || strings.HasSuffix(backend, kind) {
 				continue // the kernel has no such rules, so nobody can make them
+			}
+			if theirs := strings.Contains(string(rules), "\n-A "); add && theirs || !add && !strings.Contains(string(rules), accepted) {
+				continue
 			}
 			if out, err := exec.Command(family+kind, "-w", change, "OUTPUT", "-j", "ACCEPT").CombinedOutput(); err != nil {
 				return fmt.Errorf("%s%s: %w: %s", family, kind, err, out)

@@ -20,20 +20,26 @@ import (
 // Image is a container image to attack from within, in the private engine of
 // test/engine.sh.
 type Image struct {
-	Name    string
-	Ref     string   // of the image
-	Network bool     // on a user-defined network, and not on the default bridge
-	Options []string // of docker run
-	Setup   string   // a command of the shell, as root in the running container, that confines it
-	User    string   // who the agent is, if Setup confines it; else it is the container's command
+	Name    string   `json:"name"`
+	Ref     string   `json:"image,omitempty"`
+	Network bool     `json:"network,omitempty"` // on a user-defined network, and not on the default bridge
+	Options []string `json:"options,omitempty"` // of docker run
+	Setup   string   `json:"setup,omitempty"`   // a command of the shell, as root in the running container, that confines it
+	User    string   `json:"as,omitempty"`      // who the agent is, if Setup confines it; else it is the container's command
 
-	Allowed, Wildcard string
-	Ours              bool   // agent-init is its entrypoint
-	Policy            string // the directory of its policy, where that is ours to change
-	Workspace         string // see Setting
-	Open              bool
-	Only              string // the series that are tried, by their letters; "" is all
-	Keys              bool   // it is given those of APIs of models, which its policy lets the agent reach, and its policy has rules
+	// Proxy are the proxies that the agent is to use, with spaces between: URLs, or env:NAME for what a variable of the agent's
+	// has. Wrap is the command that starts the agent's, and confines it.
+	Proxy string   `json:"proxy,omitempty"`
+	Wrap  []string `json:"wrap,omitempty"`
+
+	Allowed   string `json:"allowed,omitempty"`
+	Wildcard  string `json:"wildcard,omitempty"`
+	Ours      bool   `json:"ours,omitempty"` // agent-init is its entrypoint
+	Policy    string `json:"-"`              // the directory of its policy, where that is ours to change
+	Workspace string `json:"-"`              // see Setting
+	Open      bool   `json:"-"`
+	Only      string `json:"-"` // the series that are tried, by their letters; "" is all
+	Keys      bool   `json:"-"` // it is given those of APIs of models, which its policy lets the agent reach, and its policy has rules
 }
 
 const tool = "/usr/local/bin/poke" // in containers
@@ -79,7 +85,7 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
 	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
 	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Rules: image.Keys, Only: image.Only}
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Rules: image.Keys, Only: image.Only, Proxies: strings.Fields(image.Proxy)}
 	c.scene()
 	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
 	if err := c.start(); err != nil {

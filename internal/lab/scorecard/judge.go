@@ -62,7 +62,7 @@ func early(e *Evidence) []string {
 				out = append(out, fmt.Sprintf("%v connections were made before they were allowed: %s", n, outcome))
 			}
 		}
-		if outcomes["ok"] == nil { // names below a wildcard are limited, but not to none
+		if outcomes["ok"] == nil && e.Setting.Resolves { // names below a wildcard are limited, but not to none
 			e.lack("no connection could be made")
 		}
 	}
@@ -77,7 +77,7 @@ func flooded(e *Evidence) []string {
 		out = append(out, fmt.Sprintf("%d questions of a flood", n))
 	}
 	for _, s := range e.Said {
-		if s.Op == "resolve" && !s.OK {
+		if s.Op == "resolve" && !s.OK && e.Setting.Resolves {
 			e.lack("a question that was not answered: %s", s.Err)
 		}
 	}

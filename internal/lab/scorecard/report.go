@@ -10,6 +10,9 @@ import (
 type Column struct {
 	Title   string
 	Results [][]Result // of each setting
+	Ours    bool       // agent-init confines what is there
+	Works   bool       // what is allowed could be reached, in each setting
+	Subject *Subject   // where it is somebody's image
 }
 
 // cell is the worst that became of attack i.

@@ -26,6 +26,9 @@ func (o Outcome) String() string {
 	return [...]string{"–", "blocked", "limit", "**LEAKS**"}[o]
 }
 
+// word is the outcome in the words of a Report.
+func (o Outcome) word() string { return [...]string{"untried", "blocked", "limit", "leaks"}[o] }
+
 // Result is what became of an attack in a setting.
 type Result struct {
 	Attack  *Attack
@@ -45,13 +48,12 @@ func (r Result) String() string {
 
 // Run makes the attacks, one after the other, and judges each by what arrived.
 func Run(s *Setting, attacks []Attack) ([]Result, error) {
-	works, err := s.works()
-	if err != nil {
+	if err := s.look(); err != nil {
 		return nil, err
 	}
 	var out []Result
 	for i := range attacks {
-		r, err := s.run(&attacks[i], works)
+		r, err := s.run(&attacks[i])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", attacks[i].ID, err)
 		}
@@ -60,24 +62,44 @@ func Run(s *Setting, attacks []Attack) ([]Result, error) {
 	return out, nil
 }
 
-// works says whether what is allowed can be reached at all: without it, attacks
-// that ride on it are not tried.
-func (s *Setting) works() (bool, error) {
+// look finds out whether what is allowed can be reached at all: without it, attacks that ride on it are not tried. Where the
+// agent has a proxy, names may be for that alone to resolve.
+func (s *Setting) look() error {
+	s.Resolves = len(s.Proxies) == 0
 	if s.Allowed == "" {
-		return false, nil
+		return nil
 	}
-	p, err := s.Agent("http", "-insecure", "https://"+s.Allowed+"/")
-	return p.OK || p.Detail["status"] != nil, err
+	ask := []string{"http", "-insecure", "https://" + s.Allowed + "/"}
+	for _, args := range append(s.proxied(ask), ask) {
+		p, err := s.Agent(append([]string{"-patient"}, args...)...)
+		if err != nil {
+			return err
+		}
+		s.refusal = strings.TrimPrefix(s.refusal+"; "+p.Err, "; ")
+		if s.Works = p.OK || p.Detail["status"] != nil; s.Works {
+			break
+		}
+	}
+	if s.Resolves {
+		return nil
+	}
+	p, err := s.Agent("resolve", s.Allowed)
+	s.Resolves = p.OK
+	return err
 }
 
-func (s *Setting) run(a *Attack, works bool) (Result, error) {
+func (s *Setting) run(a *Attack) (Result, error) {
 	r := Result{Attack: a, Why: a.Why}
 	if s.Only != "" && !strings.Contains(s.Only, a.ID[:1]) {
 		r.Why = "as in Docker"
 		return r, nil
 	}
+	if !s.Keys && strings.Contains("KP", a.ID[:1]) {
+		r.Why = lacks("keys")
+		return r, nil
+	}
 	values := s.values(a)
-	if !works {
+	if !s.Works {
 		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions", "ech-ok", "route"} {
 			values[name] = ""
 		}
@@ -163,7 +185,7 @@ func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, 
 		}
 		switch {
 		case word == "" && missing == "":
-			steps = append(steps, args)
+			steps = append(append(steps, args), s.proxied(args)...)
 			if !event || args[0] == "@fresh" || args[0] == "@raced-restart" {
 				tries++
 			}

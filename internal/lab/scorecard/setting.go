@@ -53,6 +53,13 @@ type Setting struct {
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool
+	// Proxies are those that the agent is to use, as poke takes them: each attack that a proxy could make for it is also made
+	// by each of them.
+	Proxies []string
+	// Works says that what is allowed can be reached, and Resolves that names are to be answered. Run finds it out.
+	Works, Resolves bool
+
+	refusal string // why it does not work
 
 	mu   sync.Mutex
 	past []lab.Packet // that left the container in an earlier life of its
@@ -140,6 +147,14 @@ func (s *Setting) values(a *Attack) map[string]string {
 		v["sub"] = strings.ToLower(a.ID) + "." + s.Wildcard
 	}
 	return v
+}
+
+// Unreached says that what is allowed can't be reached, and why; "" if it can, or nothing is.
+func (s *Setting) Unreached() string {
+	if s.Works || s.Allowed == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s can't be reached, so that what rides on it is not tried: %s", s.Allowed, s.refusal)
 }
 
 func (s *Setting) allowed() (v4, v6 netip.Addr) {

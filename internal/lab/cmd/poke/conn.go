@@ -102,6 +102,8 @@ func tcp(args []string) (detail, error) {
 	oneWay := fs.Bool("oneway", false, "with -hold: don't wait for answers")
 	from := fs.Int("from", 0, "source port")
 	source := fs.String("source", "", "source address and port")
+	by := fs.String("proxy", "", "by this proxy")
+	bare := fs.Bool("bare", false, "with -proxy: speak to the proxy itself")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -118,7 +120,19 @@ func tcp(args []string) (detail, error) {
 		d.LocalAddr = net.TCPAddrFromAddrPort(ap)
 	}
 	d.SetMultipathTCP(*mptcp)
-	c, err := d.Dial("tcp", a[0])
+	dial := func() (net.Conn, error) { return d.Dial("tcp", a[0]) }
+	if *by != "" {
+		proxy, err := proxyURL(*by)
+		if err != nil {
+			return nil, err
+		}
+		dial = func() (net.Conn, error) { return dialProxy(d, proxy, a[0]) }
+		if *bare {
+			dial = func() (net.Conn, error) { return d.Dial("tcp", proxy.Host) }
+			o.send = toProxy(proxy, o.send)
+		}
+	}
+	c, err := dial()
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,9 @@
 //	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp, -piece N (send N bytes at a time, -pause D between),
 //	                         -all (read to the end, also if nothing was to be sent),
 //	                         -from PORT binds the source port, -source ADDR both,
-//	                         -hold D (stay connected, send every 100 ms, ok if it lived on, -oneway: without waiting for answers)
+//	                         -hold D (stay connected, send every 100 ms, ok if it lived on, -oneway: without waiting for answers);
+//	                         -proxy URL (by a proxy of http:// or socks5://, env:NAME is that of a variable; ADDR may be a name then),
+//	                         -bare (speak to the proxy itself: ADDR is left out of account)
 //	udp ADDR                 send -send TEXT (default "poke"); ok if an answer came; -noreply: ok if sent;
 //	                         -from PORT binds the source port, -source ADDR both; -size N pads
 //	connect FAM TYPE PROTO ADDR   socket(2) and connect(2), and -send TEXT: sctp, dccp, udplite, mptcp, v4-mapped…
@@ -42,7 +44,7 @@
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
 //	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes), -follow (redirects),
-//	                         -header LINE (of the head, as often as you like)
+//	                         -header LINE (of the head, as often as you like), -proxy as for tcp
 //	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
 //	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered

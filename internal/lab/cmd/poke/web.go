@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +27,7 @@ func fetch(args []string) (detail, error) {
 	h1 := fs.Bool("h1", false, "no HTTP/2")
 	follow := fs.Bool("follow", false, "redirects")
 	timeout := fs.Duration("timeout", 5*time.Second, "in all")
+	by := fs.String("proxy", "", "by this proxy")
 	head := http.Header{}
 	fs.Func("header", "NAME: VALUE of the head", func(line string) error {
 		name, value, ok := strings.Cut(line, ":")
@@ -62,6 +64,20 @@ func fetch(args []string) (detail, error) {
 			}
 			return c, err
 		}}
+	if *by != "" {
+		*timeout = max(*timeout, proxyTime)
+		proxy, err := proxyURL(*by)
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(a[0], "http:") && *addr == "" && proxy.Scheme == "http" {
+			transport.Proxy = http.ProxyURL(proxy) // the whole URL in the request
+		} else {
+			transport.DialContext = func(_ context.Context, _, to string) (net.Conn, error) {
+				return dialProxy(&net.Dialer{Timeout: *timeout}, proxy, cmp.Or(*addr, to))
+			}
+		}
+	}
 	send := *body
 	if *size > 0 {
 		send = strings.Repeat("x", *size)

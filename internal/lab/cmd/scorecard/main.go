@@ -7,7 +7,11 @@
 // script for iptables. With -image it attacks that one alone, with -gateway what
 // is behind gateways.
 //
-// Usage: scorecard [-write FILE] [-gateway] [-image REF [-name NAME] [-options '…'] [-setup CMD -as USER] [-network] [-allowed NAME] [-wildcard ZONE] [-ours]]
+// With -subjects it attacks nothing, and makes a page of the reports of others.
+//
+// Usage: scorecard [-subjects FILE JSON…] [-write FILE] [-json FILE] [-badge FILE] [-gateway] [-image REF [-subject FILE | -name NAME …]]
+//
+// With -json and -badge it writes the results for programs, and a picture of their sum.
 //
 // It exits 1 if an attack leaked where agent-init should have held it, or
 // nothing leaked where nothing is held; with -image, if anything leaked.
@@ -37,18 +41,14 @@ func run() int {
 	boxes := flag.Bool("boxes", true, "attack boxes of the lab, which need no engine")
 	behind := flag.Bool("gateway", false, "attack from behind gateways alone, and leave the rest of the file as it is")
 	own := imagesFlags()
-	var image scorecard.Image
-	flag.StringVar(&image.Ref, "image", "", "attack this image alone")
-	flag.StringVar(&image.Name, "name", "", "what to call it")
-	options := flag.String("options", "", "options of docker run for it")
-	flag.StringVar(&image.Setup, "setup", "", "command that confines it, as root in the running container")
-	flag.StringVar(&image.User, "as", "1000", "with -setup: who the agent is")
-	flag.BoolVar(&image.Network, "network", false, "on a user-defined network")
-	flag.StringVar(&image.Allowed, "allowed", "api.anthropic.com", "a name that it lets the agent reach")
-	flag.StringVar(&image.Wildcard, "wildcard", "", "a zone that it lets the agent reach all of")
-	flag.BoolVar(&image.Ours, "ours", false, "its entrypoint is agent-init")
+	stranger := subjectFlags()
+	results := resultFlags()
+	page := flag.String("subjects", "", "make this `file` (docs/subjects.md) from the reports in JSON that are named as arguments")
 	flag.Parse()
 
+	if *page != "" {
+		return madeFrom(*page, flag.Args())
+	}
 	c := &card{}
 	if !c.lane(func() {
 		if os.Getuid() != 0 {
@@ -57,9 +57,9 @@ func run() int {
 	}) {
 		return 1
 	}
-	if image.Ref != "" {
-		image.Options = strings.Fields(*options)
-		if !c.lane(func() { c.foreign(image, own.peer) }) {
+	if stranger.ref != "" {
+		ok := c.lane(func() { c.foreign(stranger.subject(c), own.peer, results) })
+		if !ok {
 			return 1
 		}
 		return 0
@@ -68,7 +68,12 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "\nscorecard FAILED: %s\n", strings.Join(c.faults, "\nscorecard FAILED: "))
 		return 1
 	}
-	fmt.Print(scorecard.Table(slices.Concat(c.columns, c.gateways), true))
+	columns := slices.Concat(c.columns, c.gateways)
+	fmt.Print(scorecard.Table(columns, true))
+	if err := results.write(columns); err != nil {
+		c.Logf("%v", err)
+		return 1
+	}
 	if *write == "" {
 		return 0
 	}
@@ -76,12 +81,12 @@ func run() int {
 	if *boxes && !*behind {
 		modes = len(scorecard.Modes())
 	}
-	page, err := document(c.columns[:modes], c.columns[modes:], c.gateways)
+	text, err := document(c.columns[:modes], c.columns[modes:], c.gateways)
 	if err == nil && *behind {
-		page, err = updated(*write, page)
+		text, err = updated(*write, text)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Clean(*write), []byte(page), 0o644)
+		err = os.WriteFile(filepath.Clean(*write), []byte(text), 0o644)
 	}
 	if err != nil {
 		c.Logf("%v", err)
@@ -146,27 +151,6 @@ func (c *card) lane(job func()) bool {
 	return len(c.faults) == 0
 }
 
-// foreign attacks one image of somebody's.
-func (c *card) foreign(image scorecard.Image, peer string) {
-	if image.Name == "" {
-		image.Name = image.Ref
-	}
-	netns, err := engineNS()
-	if err != nil {
-		c.Fatalf("%v", err)
-	}
-	if peer == "" {
-		peer = image.Ref
-	}
-	column := scorecard.Column{Title: image.Name}
-	c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, peer, image) })
-	fmt.Print(scorecard.Table([]scorecard.Column{column}, true))
-	if leaks := scorecard.Leaks(column); leaks != "" {
-		fmt.Printf("\nWhat arrived that should not have:\n\n%s", leaks)
-		c.faults = append(c.faults, "it leaks")
-	}
-}
-
 // attack adds a setting's results to a column, and lets the setting go.
 func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting) {
 	defer c.clean()
@@ -178,6 +162,10 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 		c.Fatalf("%s: %v", s.Name, err)
 	}
 	c.Logf("attacked: %s, in %.0f s", s.Name, time.Since(begun).Seconds())
+	if why := s.Unreached(); why != "" {
+		c.Logf("%s: %s", s.Name, why)
+	}
+	column.Works = s.Works && (column.Works || len(column.Results) == 0)
 	column.Results = append(column.Results, results)
 	for _, r := range results {
 		if s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked {

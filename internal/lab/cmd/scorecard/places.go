@@ -140,6 +140,7 @@ func (c *card) shared(own *ownImages) (policy, listed string, options []string) 
 
 // mustHold adds a column of agent-init's own.
 func (c *card) mustHold(column scorecard.Column) {
+	column.Ours = true
 	if leaks := scorecard.Leaks(column); leaks != "" {
 		c.Errorf("%s leaks: %s", column.Title, strings.ReplaceAll(strings.TrimSpace(leaks), "\n", "; ")) // one line of the log's end
 	}
