@@ -126,6 +126,9 @@ func validate(doc []byte) error {
 	case *core.Secret:
 		errs = corevalidation.ValidateSecret(o)
 	case *core.Service:
+		if o.Spec.ClusterIP != "" && len(o.Spec.ClusterIPs) == 0 { // as the server does (pkg/registry/core/service)
+			o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
+		}
 		errs = corevalidation.ValidateServiceCreate(o)
 	case *core.ServiceAccount:
 		errs = corevalidation.ValidateServiceAccount(o)

@@ -37,6 +37,16 @@ readinessProbe:
   mountPath: /run/agent-init
 {{- end }}
 
+{{- /* The same in all containers: a broker reads it as the agent does. */}}
+{{- define "agent-init.authorityMount" -}}
+{{- if .Values.authorities.existingConfigMap }}
+- name: authorities
+  mountPath: /etc/ssl/certs/ca-certificates.crt
+  subPath: {{ .Values.authorities.key }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
 {{- define "agent-init.agentMounts" -}}
 - name: tmp
   mountPath: /tmp
@@ -44,6 +54,7 @@ readinessProbe:
   mountPath: /home/agent
 - name: workspace
   mountPath: /workspace
+{{- include "agent-init.authorityMount" . }}
 {{- with .Values.agent.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -121,6 +132,9 @@ initContainers:
       {{- if $keys }}
       - name: agent-env
         mountPath: /etc/agent-env
+      {{- end }}
+      {{- with include "agent-init.authorityMount" . | trim }}
+      {{- nindent 6 . }}
       {{- end }}
 containers:
   - name: agent
@@ -222,6 +236,11 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: 1Mi
+    {{- end }}
+    {{- with .Values.authorities.existingConfigMap }}
+    - name: authorities
+      configMap:
+        name: {{ . }}
     {{- end }}
     - name: tmp
       emptyDir: {}

@@ -1,0 +1,306 @@
+package container
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	chart    = "../../deploy/helm/agent-init"
+	overlays = "../../deploy/kustomize/"
+)
+
+// TestContainerPlacesKubernetesCharts renders the chart and the overlays by helm and kustomize, and needs no engine.
+func TestContainerPlacesKubernetesCharts(t *testing.T) {
+	c := needTools(t)
+	t.Run("chart", c.chart)
+	t.Run("overlays", c.overlays)
+}
+
+// tools are the programs that charts and overlays are made with, and what judges what they make.
+type tools struct{ helm, kustomize, kubecheck string }
+
+func needTools(t *testing.T) tools {
+	t.Helper()
+	dir, check := os.Getenv("AGENT_INIT_CHARTS"), os.Getenv("AGENT_INIT_KUBECHECK")
+	if dir == "" || check == "" {
+		lacking(t, "the tests of charts and overlays need AGENT_INIT_CHARTS, the directory of helm and kustomize, and AGENT_INIT_KUBECHECK")
+	}
+	// Helm keeps what it likes in the home of whoever starts it.
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		t.Setenv(name, filepath.Join(t.TempDir(), "helm"))
+	}
+	return tools{filepath.Join(dir, "helm"), filepath.Join(dir, "kustomize"), check}
+}
+
+// template renders the chart with values, which are YAML.
+func (c tools) template(t *testing.T, values string) result {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, []byte(values), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return run(c.helm, "template", "work", chart, "--namespace", "agents", "--values", path)
+}
+
+// valid holds what was rendered to the API server's rules and, what has the label, to admission.yaml. It returns the objects.
+func (c tools) valid(t *testing.T, rendered string, flags ...string) []object {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rendered.yaml")
+	if err := os.WriteFile(path, []byte(rendered), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(c.kubecheck, args(flags, []string{path})...); r.code != 0 {
+		t.Errorf("not valid: %s\n%s", r.stderr, rendered)
+	}
+	var all []object
+	for d := yaml.NewDecoder(strings.NewReader(rendered)); ; {
+		var o object
+		if d.Decode(&o) != nil {
+			return all
+		}
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+}
+
+var admitted = []string{"-admit", manifests + "admission.yaml"}
+
+// the first object of a kind.
+func the(t *testing.T, kind string, all []object) object {
+	t.Helper()
+	for _, o := range all {
+		if o["kind"] == kind {
+			return o
+		}
+	}
+	t.Fatalf("there is no %s", kind)
+	return nil
+}
+
+// podOf is the pod that a workload makes.
+func podOf(workload object) object { return spec(workload)["template"].(object) }
+
+// The values of these tests: each is rendered, valid and admitted.
+var chartValues = map[string]string{
+	"as it is":        "",
+	"sidecar":         "{mode: sidecar, agent: {args: [claude, -p, say hello]}}",
+	"job":             "{kind: Job, replicas: 3, agent: {args: [claude]}, job: {ttlSecondsAfterFinished: 60}}",
+	"sidecar job":     "{mode: sidecar, kind: Job}",
+	"keys":            "{keys: {values: {ANTHROPIC_API_KEY: sk-ant-test}}}",
+	"sidecar's keys":  "{mode: sidecar, keys: {existingSecret: mine, names: [ANTHROPIC_API_KEY, OPENAI_API_KEY]}}",
+	"ceiling":         `{ceiling: {files: {org.yaml: "entries: any\ndeny: [paste.example]\n"}}}`,
+	"image's ceiling": "{mode: sidecar, ceiling: {fromImage: true}}",
+	"authorities":     "{authorities: {existingConfigMap: ca}}",
+	"sidecar's own":   "{mode: sidecar, authorities: {existingConfigMap: ca, key: ca.pem}}",
+	"policy of others": `{policy: {existingConfigMap: theirs}, ceiling: {existingConfigMap: theirs-above}, workspace: {existingClaim: mine},
+		networkPolicy: {enabled: false}}`,
+	"all else": `{image: {digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}, sidecarImage: {tag: v1},
+		mode: sidecar, imagePullSecrets: [{name: p}], agent: {user: 2000, env: [{name: A, value: b}], envFrom: [{configMapRef: {name: e}}],
+		extraVolumeMounts: [{name: more, mountPath: /more}]}, extraVolumes: [{name: more, emptyDir: {}}], workspace: {size: 1Gi, storageClassName: s},
+		networkPolicy: {extraEgress: [{to: [{ipBlock: {cidr: 10.0.0.7/32}}], ports: [{protocol: TCP, port: 5432}]}]},
+		podLabels: {team: a}, podAnnotations: {a: b}, nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: low,
+		affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname}]}},
+		runtimeClassName: r, nameOverride: n, fullnameOverride: f, startupProbe: {failureThreshold: 5}, terminationGracePeriodSeconds: 5}`,
+}
+
+// chart holds the chart to helm's own linter, to the API server's rules, and to the manifests.
+func (c tools) chart(t *testing.T) {
+	if r := run(c.helm, "lint", "--strict", chart); r.code != 0 {
+		t.Errorf("helm lint: %s%s", r.stdout, r.stderr)
+	}
+	for name, values := range chartValues {
+		t.Run(name, func(t *testing.T) {
+			r := c.template(t, values)
+			if r.code != 0 {
+				t.Fatalf("exit %d\n%s", r.code, r.stderr)
+			}
+			c.valid(t, r.stdout, admitted...)
+		})
+	}
+	for name, k := range map[string]struct{ values, says string }{
+		"no such value":            {"{mod: sidecar}", "mod"},
+		"no such mode":             {"{mode: init}", "mode"},
+		"a number for a name":      {"{policy: {existingConfigMap: 7}}", "existingConfigMap"},
+		"a user of agent-init's":   {"{agent: {user: 64901}}", "user"},
+		"root":                     {"{agent: {user: 0}}", "user"},
+		"agent-init's directory":   {"{agent: {extraVolumeMounts: [{name: run, mountPath: /x}]}}", "extraVolumeMounts"},
+		"over the policy":          {"{agent: {extraVolumeMounts: [{name: x, mountPath: /etc/agent-init}]}}", "extraVolumeMounts"},
+		"agent-init's settings":    {"{agent: {env: [{name: AGENT_INIT_MODE, value: monitor}]}}", "env"},
+		"the label":                {`{podLabels: {agent-init.org/confined: "false"}}`, "podLabels"},
+		"a ceiling that is none":   {"{ceiling: {files: {org.json: x}}}", "files"},
+		"keys without a name":      {"{keys: {existingSecret: mine}}", "names"},
+		"a name without keys":      {"{keys: {names: [A]}}", "names"},
+		"no digest":                {"{image: {digest: latest}}", "digest"},
+		"two ceilings":             {`{ceiling: {fromImage: true, existingConfigMap: c}}`, "exclude each other"},
+		"two ways to give keys":    {"{keys: {existingSecret: s, names: [A], values: {A: b}}}", "exclude each other"},
+		"a volume of agent-init's": {"{extraVolumes: [{name: policy, emptyDir: {}}]}", "extraVolumes"},
+	} {
+		t.Run("refused: "+name, func(t *testing.T) {
+			if r := c.template(t, k.values); r.code == 0 || !strings.Contains(r.stderr, k.says) {
+				t.Errorf("exit %d, want a refusal with %q\n%s%s", r.code, k.says, r.stdout, r.stderr)
+			}
+		})
+	}
+	t.Run("as the manifests", func(t *testing.T) { c.asManifests(t) })
+	t.Run("policy", func(t *testing.T) { c.policyIsOne(t) })
+}
+
+// asManifests: what the chart makes differs from the manifests in names, images and what the agent runs.
+func (c tools) asManifests(t *testing.T) {
+	for mode, file := range map[string]string{"entrypoint": "pod.yaml", "sidecar": "sidecar.yaml"} {
+		all := c.valid(t, c.template(t, "mode: "+mode).stdout)
+		if got, want := plain(podOf(the(t, "Deployment", all))), plain(readManifest(t, file)); !reflect.DeepEqual(got, want) {
+			t.Errorf("mode %s:\n%s\nwant, as %s:\n%s", mode, asJSON(t, got), file, asJSON(t, want))
+		}
+		got, want := spec(the(t, "NetworkPolicy", all)), spec(readManifest(t, "networkpolicy.yaml"))
+		delete(got, "podSelector")
+		delete(want, "podSelector")
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("network policy:\n%s\nwant\n%s", asJSON(t, got), asJSON(t, want))
+		}
+	}
+	want, err := os.ReadFile(manifests + "admission.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.template(t, "admissionPolicy: {enabled: true}"); !strings.Contains(r.stdout, strings.TrimSpace(string(want))) {
+		t.Error("the chart's admission policy is not that of the manifests")
+	}
+}
+
+// plain is the spec of a pod without what a chart and a manifest may differ in.
+func plain(pod object) object {
+	s := spec(pod)
+	for _, key := range []string{"restartPolicy", "terminationGracePeriodSeconds", "shareProcessNamespace"} {
+		delete(s, key)
+	}
+	for _, c := range append(list(s, "initContainers"), list(s, "containers")...) {
+		for _, key := range []string{"image", "imagePullPolicy", "args", "env"} {
+			delete(c, key)
+		}
+		// Of a pod with one container, it may be said of either.
+		if profile, ok := security(c)["seccompProfile"]; ok {
+			security(s)["seccompProfile"] = profile
+			delete(security(c), "seccompProfile")
+		}
+	}
+	return s
+}
+
+func asJSON(t *testing.T, o object) string {
+	t.Helper()
+	text, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// policyIsOne: agent-init takes the policy and the ceiling as the chart writes them, and the manifests' as they are.
+func (c tools) policyIsOne(t *testing.T) {
+	all := c.valid(t, c.template(t, `ceiling: {files: {org.yaml: "entries: any\ndeny: [paste.example]\n"}}`).stdout)
+	policy, manifest := the(t, "ConfigMap", all), readManifest(t, "policy.yaml")
+	for _, o := range []object{policy, manifest, readManifest(t, "gateway/policy.yaml")} {
+		dir := t.TempDir()
+		for name, text := range o["data"].(object) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text.(string)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := run(os.Getenv("AGENT_INIT_BIN"), "check", "--config", dir, "--ceiling", t.TempDir()); r.code != 0 {
+			t.Errorf("%v: %s%s", o["metadata"], r.stdout, r.stderr)
+		}
+	}
+	var got, want object
+	for text, into := range map[any]*object{policy["data"].(object)["policy.yaml"]: &got, manifest["data"].(object)["policy.yaml"]: &want} {
+		if err := yaml.Unmarshal([]byte(text.(string)), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("settings: %v, want those of the manifests, %v", got, want)
+	}
+	ceilings := slices.DeleteFunc(all, func(o object) bool { return o["kind"] != "ConfigMap" || reflect.DeepEqual(o, policy) })
+	if len(ceilings) != 1 {
+		t.Fatalf("ceilings: %v", ceilings)
+	}
+	top := t.TempDir()
+	if err := os.Mkdir(filepath.Join(top, "ceiling.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range ceilings[0]["data"].(object) {
+		if err := os.WriteFile(filepath.Join(top, "ceiling.d", name), []byte(text.(string)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := run(os.Getenv("AGENT_INIT_BIN"), "check", "--config", t.TempDir(), "--ceiling", top); r.code != 0 {
+		t.Errorf("the ceiling: %s%s", r.stdout, r.stderr)
+	}
+}
+
+// overlays holds what kustomize makes of the overlays to the API server's rules, and agents behind a gateway to Pod
+// Security's strictest level.
+func (c tools) overlays(t *testing.T) {
+	for dir, k := range map[string]struct {
+		pods  []string
+		flags []string
+	}{
+		overlays + "entrypoint": {[]string{"agent"}, admitted},
+		overlays + "sidecar":    {[]string{"agent-with-sidecar"}, admitted},
+		manifests + "gateway":   {[]string{"agent"}, nil},
+		overlays + "openshift":  {[]string{"agent"}, nil},
+	} {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			r := run(c.kustomize, "build", dir)
+			if r.code != 0 {
+				t.Fatalf("exit %d\n%s", r.code, r.stderr)
+			}
+			var pods []string
+			for _, o := range c.valid(t, r.stdout, k.flags...) {
+				if o["kind"] == "Pod" {
+					pods = append(pods, o["metadata"].(object)["name"].(string))
+					if k.flags == nil {
+						c.valid(t, asJSON(t, o), "-level", "restricted")
+					}
+				}
+			}
+			if !slices.Equal(pods, k.pods) {
+				t.Errorf("pods %v, want %v", pods, k.pods)
+			}
+		})
+	}
+	// Otherwise the level would judge nothing.
+	for file, says := range map[string]string{"gateway/gateway.yaml": "unrestricted capabilities", "pod.yaml": "runAsNonRoot"} {
+		if r := run(c.kubecheck, "-level", "restricted", manifests+file); r.code == 0 || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s at the level restricted: exit %d, want %q\n%s", file, r.code, says, r.stderr)
+		}
+	}
+	for name, k := range map[string]struct{ old, new, says string }{
+		"any user":     {"    runAsNonRoot: true\n", "", "runAsNonRoot"},
+		"capabilities": {"drop: [ALL]", "drop: [MKNOD]", "unrestricted capabilities"},
+		"no filter":    {"type: RuntimeDefault", "type: Unconfined", "seccompProfile"},
+	} {
+		path := changed(t, "gateway/agent.yaml", k.old, k.new)
+		if r := run(c.kubecheck, "-level", "restricted", path); r.code == 0 || !strings.Contains(r.stderr, k.says) {
+			t.Errorf("%s: exit %d, want %q\n%s", name, r.code, k.says, r.stderr)
+		}
+	}
+	// The agents' DNS server is the Service, whose address is written in both.
+	servers := spec(readManifest(t, "gateway/agent.yaml"))["dnsConfig"].(object)["nameservers"].([]any)
+	gateway, err := os.ReadFile(manifests + "gateway/gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(servers) != 1 || !strings.Contains(string(gateway), "clusterIP: "+servers[0].(string)+"\n") {
+		t.Errorf("the agents ask %v, which is not the Service's address", servers)
+	}
+}
