@@ -78,7 +78,7 @@ func (c *cluster) answered(t *testing.T, namespace string, pods ...string) {
 
 // Patches by which pods take the authority of the test's internet, and ask for no processor.
 const (
-	mounted  = "{name: authorities, mountPath: /etc/ssl/certs/ca-certificates.crt, subPath: ca-certificates.crt, readOnly: true}"
+	mounted      = "{name: authorities, mountPath: /etc/ssl/certs/ca-certificates.crt, subPath: ca-certificates.crt, readOnly: true}"
 	trustingPods = `  - target: {kind: Pod}
     patch: |
       - {op: add, path: /spec/volumes/-, value: {name: authorities, configMap: {name: authorities}}}

@@ -35,6 +35,10 @@ readinessProbe:
 {{- end }}
 - name: run
   mountPath: /run/agent-init
+{{- if .Values.ceiling.fromImage }}
+- name: state # the number of the newest signed ceiling
+  mountPath: /var/lib/agent-init
+{{- end }}
 {{- end }}
 
 {{- /* The same in all containers: a broker reads it as the agent does. */}}
@@ -231,6 +235,10 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: 64Mi
+    {{- if .Values.ceiling.fromImage }}
+    - name: state
+      emptyDir: {}
+    {{- end }}
     {{- if and (eq .Values.mode "sidecar") (ne (include "agent-init.keyNames" .) "[]") }}
     - name: agent-env
       emptyDir:
