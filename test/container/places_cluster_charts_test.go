@@ -42,8 +42,23 @@ func values(t *testing.T, more string) string {
 func (c *cluster) space(t *testing.T, name string) {
 	t.Helper()
 	c.must(t, c.kubectl("create", "namespace", name))
-	t.Cleanup(func() { c.kubectl("delete", "namespace", name, "--wait=false") })
+	t.Cleanup(func() {
+		c.explain(t, name)
+		c.kubectl("delete", "namespace", name, "--wait=false")
+	})
 	c.trust(t, name)
+}
+
+// explain shows what runs in a namespace of a test that has failed.
+func (c *cluster) explain(t *testing.T, namespace string) {
+	if !t.Failed() {
+		return
+	}
+	t.Logf("%s:\n%s", namespace, c.kubectl("-n", namespace, "describe", "pods").stdout)
+	for pod := range strings.Lines(c.kubectl("-n", namespace, "get", "pods", "-o", "name").stdout) {
+		pod = strings.TrimSpace(pod)
+		t.Logf("%s said:\n%s", pod, c.kubectl("-n", namespace, "logs", pod, "--all-containers", "--tail=40").stdout)
+	}
 }
 
 // trust has what a namespace's pods take as their authorities, and the key that the model demands.
@@ -129,6 +144,21 @@ func (c *cluster) claudeByChart(t *testing.T) {
 			c.answered(t, space, "job/work-agent-init")
 			c.must(t, c.helm("uninstall", "work", "-n", space, "--wait"))
 		})
+	}
+}
+
+// ceilingOfImage: with the chart's fromImage, the policy stands elsewhere, and the image's ceiling is above it.
+func (c *cluster) ceilingOfImage(t *testing.T) {
+	const space = "ceiling"
+	c.space(t, space)
+	c.must(t, c.helm("install", "work", chart, "-n", space, "--wait", "--timeout", "4m", "-f", values(t, clusterValues+`ceiling: {fromImage: true}
+policy: {allowlist: "api.anthropic.com\nexample.com\n"}
+`), "--set", "image.repository=localhost/agent-ceiling"))
+	b := c.entrypoint()
+	b.space, b.name = space, "deployment/work-agent-init"
+	anthropic, example := target("tcp", "api.anthropic.com", 443), target("tcp", "example.com", 443)
+	if said := b.probe(t, anthropic, example); said.probes[anthropic].verdict != "open" || said.probes[example].verdict == "open" {
+		t.Errorf("%+v, want %s alone", said.probes, anthropic)
 	}
 }
 

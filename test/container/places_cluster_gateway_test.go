@@ -23,6 +23,8 @@ func (c *cluster) spaces(t *testing.T) {
 	t.Helper()
 	c.must(t, c.kubectl("apply", "-f", manifests+"gateway/namespaces.yaml"))
 	t.Cleanup(func() {
+		c.explain(t, "agents")
+		c.explain(t, "agent-gateway")
 		c.must(t, c.kubectl("delete", "-f", manifests+"gateway/namespaces.yaml", "--timeout=110s"))
 	})
 	c.trust(t, "agents")

@@ -43,7 +43,9 @@ func newCluster(t *testing.T, e *engine) *cluster {
 	t.Cleanup(func() { os.RemoveAll(images) })
 	e.must(t, "tag", e.base, "localhost/agent-base:test")
 	e.must(t, "tag", claudeImage(t, e), "localhost/agent-claude:test")
-	e.must(t, "save", "-o", filepath.Join(images, "images.tar"), "localhost/pause:test", "localhost/agent-base:test", "localhost/agent-claude:test")
+	ceilinged(t, e)
+	e.must(t, "save", "-o", filepath.Join(images, "images.tar"), "localhost/pause:test", "localhost/agent-base:test", "localhost/agent-claude:test",
+		"localhost/agent-ceiling:test")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("events:\n%s", run(clusterScript, "kubectl", "get", "events", "-A", "--sort-by=.lastTimestamp").stdout)
@@ -63,6 +65,22 @@ func newCluster(t *testing.T, e *engine) *cluster {
 	c.overlay = c.newOverlay(t, "kubernetes", idle)
 	c.rendered = c.render(t)
 	return c
+}
+
+// ceilinged makes an image that has a ceiling of its own.
+func ceilinged(t *testing.T, e *engine) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "ceiling.d")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "org.txt"), []byte("api.anthropic.com\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	container := e.name(t)
+	e.must(t, "create", "--name", container, e.base)
+	e.must(t, "cp", dir, container+":/etc/agent-init/ceiling.d")
+	e.must(t, "commit", container, "localhost/agent-ceiling:test")
 }
 
 func (c *cluster) netns(t *testing.T) string {

@@ -40,6 +40,7 @@ func TestContainerPlacesCluster(t *testing.T) {
 	t.Run("claude-by-overlay", c.claudeByOverlay)
 	t.Run("claude-by-chart", c.claudeByChart)
 	t.Run("release", c.release)
+	t.Run("ceiling-of-image", c.ceilingOfImage)
 	t.Run("gateway", c.gateway)
 	t.Run("openshift", c.openshift)
 	t.Run("sandbox", c.sandbox)
