@@ -46,5 +46,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* The variables of keys, as a list in JSON. */}}
 {{- define "agent-init.keyNames" -}}
-{{- .Values.keys.existingSecret | ternary .Values.keys.names (keys .Values.keys.values | sortAlpha) | toJson }}
+{{- empty .Values.keys.existingSecret | ternary (keys .Values.keys.values | sortAlpha) .Values.keys.names | toJson }}
 {{- end }}

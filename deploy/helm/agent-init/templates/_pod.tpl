@@ -202,7 +202,7 @@ metadata:
   {{- if or .Values.podAnnotations .Values.keys.values }}
   annotations:
     {{- with .Values.keys.values }}
-    agent-init.org/keys: {{ toJson . | sha256sum }} # other keys are another pod
+    agent-init.org/keys: {{ toJson . | sha256sum | quote }} # other keys are another pod
     {{- end }}
     {{- with .Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
