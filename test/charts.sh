@@ -1,6 +1,6 @@
 #!/bin/sh
-# charts.sh prints the directory of helm and kustomize. They are the tools of the module test/charts, which take minutes to
-# build, once for each version.
+# charts.sh prints the directory of helm, which is the tool of the module test/charts and takes minutes to build, once for each
+# version.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ if [ ! -d "$programs" ]; then
 	mkdir -p "$cache"
 	rm -rf "$cache"/charts-*
 	part=$(mktemp -d "$cache/part.XXXXXX")
-	echo "charts.sh: building helm and kustomize" >&2
+	echo "charts.sh: building helm" >&2
 	(cd test/charts && CGO_ENABLED=0 nice go build -trimpath -ldflags='-s -w' -o "$part/" tool) >&2
 	mv "$part" "$programs"
 fi

@@ -12,32 +12,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const (
-	chart    = "../../deploy/helm/agent-init"
-	overlays = "../../deploy/kustomize/"
-)
+const chart = "../../deploy/helm/agent-init"
 
-// TestContainerPlacesKubernetesCharts renders the chart and the overlays by helm and kustomize, and needs no engine.
-func TestContainerPlacesKubernetesCharts(t *testing.T) {
-	c := needTools(t)
-	t.Run("chart", c.chart)
-	t.Run("overlays", c.overlays)
-}
+// TestContainerPlacesCharts has helm render the chart, and needs no engine.
+func TestContainerPlacesCharts(t *testing.T) { needTools(t).chart(t) }
 
-// tools are the programs that charts and overlays are made with, and what judges what they make.
-type tools struct{ helm, kustomize, kubecheck string }
+// tools are helm, and what judges what it renders.
+type tools struct{ helm, kubecheck string }
 
 func needTools(t *testing.T) tools {
 	t.Helper()
 	dir, check := os.Getenv("AGENT_INIT_CHARTS"), os.Getenv("AGENT_INIT_KUBECHECK")
 	if dir == "" || check == "" {
-		lacking(t, "the tests of charts and overlays need AGENT_INIT_CHARTS, the directory of helm and kustomize, and AGENT_INIT_KUBECHECK")
+		lacking(t, "the chart needs AGENT_INIT_CHARTS, the directory of helm, and AGENT_INIT_KUBECHECK, the program of test/kubecheck")
 	}
 	// Helm keeps what it likes in the home of whoever starts it.
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		t.Setenv(name, filepath.Join(t.TempDir(), "helm"))
 	}
-	return tools{filepath.Join(dir, "helm"), filepath.Join(dir, "kustomize"), check}
+	return tools{filepath.Join(dir, "helm"), check}
 }
 
 // template renders the chart with values, which are YAML.
@@ -49,30 +42,6 @@ func (c tools) template(t *testing.T, values string) result {
 	}
 	return run(c.helm, "template", "work", chart, "--namespace", "agents", "--values", path)
 }
-
-// valid holds what was rendered to the API server's rules and, what has the label, to admission.yaml. It returns the objects.
-func (c tools) valid(t *testing.T, rendered string, flags ...string) []object {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rendered.yaml")
-	if err := os.WriteFile(path, []byte(rendered), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if r := run(c.kubecheck, args(flags, []string{path})...); r.code != 0 {
-		t.Errorf("not valid: %s\n%s", r.stderr, rendered)
-	}
-	var all []object
-	for d := yaml.NewDecoder(strings.NewReader(rendered)); ; {
-		var o object
-		if d.Decode(&o) != nil {
-			return all
-		}
-		if o != nil {
-			all = append(all, o)
-		}
-	}
-}
-
-var admitted = []string{"-admit", manifests + "admission.yaml"}
 
 // the first object of a kind.
 func the(t *testing.T, kind string, all []object) object {
@@ -123,7 +92,7 @@ func (c tools) chart(t *testing.T) {
 			if r.code != 0 {
 				t.Fatalf("exit %d\n%s", r.code, r.stderr)
 			}
-			c.valid(t, r.stdout, admitted...)
+			valid(t, c.kubecheck, r.stdout, admitted...)
 		})
 	}
 	for name, k := range map[string]struct{ values, says string }{
@@ -157,7 +126,7 @@ func (c tools) chart(t *testing.T) {
 // asManifests: what the chart makes differs from the manifests in names, images and what the agent runs.
 func (c tools) asManifests(t *testing.T) {
 	for mode, file := range map[string]string{"entrypoint": "pod.yaml", "sidecar": "sidecar.yaml"} {
-		all := c.valid(t, c.template(t, "mode: "+mode).stdout)
+		all := valid(t, c.kubecheck, c.template(t, "mode: "+mode).stdout)
 		if got, want := plain(podOf(the(t, "Deployment", all))), plain(readManifest(t, file)); !reflect.DeepEqual(got, want) {
 			t.Errorf("mode %s:\n%s\nwant, as %s:\n%s", mode, asJSON(t, got), file, asJSON(t, want))
 		}
@@ -207,7 +176,7 @@ func asJSON(t *testing.T, o object) string {
 
 // policyIsOne: agent-init takes the policy and the ceiling as the chart writes them, and the manifests' as they are.
 func (c tools) policyIsOne(t *testing.T) {
-	all := c.valid(t, c.template(t, `ceiling: {files: {org.yaml: "entries: any\ndeny: [paste.example]\n"}}`).stdout)
+	all := valid(t, c.kubecheck, c.template(t, `ceiling: {files: {org.yaml: "entries: any\ndeny: [paste.example]\n"}}`).stdout)
 	policy, manifest := the(t, "ConfigMap", all), readManifest(t, "policy.yaml")
 	for _, o := range []object{policy, manifest, readManifest(t, "gateway/policy.yaml")} {
 		dir := t.TempDir()
@@ -244,63 +213,5 @@ func (c tools) policyIsOne(t *testing.T) {
 	}
 	if r := run(os.Getenv("AGENT_INIT_BIN"), "check", "--config", t.TempDir(), "--ceiling", top); r.code != 0 {
 		t.Errorf("the ceiling: %s%s", r.stdout, r.stderr)
-	}
-}
-
-// overlays holds what kustomize makes of the overlays to the API server's rules, and agents behind a gateway to Pod
-// Security's strictest level.
-func (c tools) overlays(t *testing.T) {
-	for dir, k := range map[string]struct {
-		pods  []string
-		flags []string
-	}{
-		overlays + "entrypoint": {[]string{"agent"}, admitted},
-		overlays + "sidecar":    {[]string{"agent-with-sidecar"}, admitted},
-		manifests + "gateway":   {[]string{"agent"}, nil},
-		overlays + "openshift":  {[]string{"agent"}, nil},
-	} {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			r := run(c.kustomize, "build", dir)
-			if r.code != 0 {
-				t.Fatalf("exit %d\n%s", r.code, r.stderr)
-			}
-			var pods []string
-			for _, o := range c.valid(t, r.stdout, k.flags...) {
-				if o["kind"] == "Pod" {
-					pods = append(pods, o["metadata"].(object)["name"].(string))
-					if k.flags == nil {
-						c.valid(t, asJSON(t, o), "-level", "restricted")
-					}
-				}
-			}
-			if !slices.Equal(pods, k.pods) {
-				t.Errorf("pods %v, want %v", pods, k.pods)
-			}
-		})
-	}
-	// Otherwise the level would judge nothing.
-	for file, says := range map[string]string{"gateway/gateway.yaml": "unrestricted capabilities", "pod.yaml": "runAsNonRoot"} {
-		if r := run(c.kubecheck, "-level", "restricted", manifests+file); r.code == 0 || !strings.Contains(r.stderr, says) {
-			t.Errorf("%s at the level restricted: exit %d, want %q\n%s", file, r.code, says, r.stderr)
-		}
-	}
-	for name, k := range map[string]struct{ old, new, says string }{
-		"any user":     {"    runAsNonRoot: true\n", "", "runAsNonRoot"},
-		"capabilities": {"drop: [ALL]", "drop: [MKNOD]", "unrestricted capabilities"},
-		"no filter":    {"type: RuntimeDefault", "type: Unconfined", "seccompProfile"},
-	} {
-		path := changed(t, "gateway/agent.yaml", k.old, k.new)
-		if r := run(c.kubecheck, "-level", "restricted", path); r.code == 0 || !strings.Contains(r.stderr, k.says) {
-			t.Errorf("%s: exit %d, want %q\n%s", name, r.code, k.says, r.stderr)
-		}
-	}
-	// The agents' DNS server is the Service, whose address is written in both.
-	servers := spec(readManifest(t, "gateway/agent.yaml"))["dnsConfig"].(object)["nameservers"].([]any)
-	gateway, err := os.ReadFile(manifests + "gateway/gateway.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(servers) != 1 || !strings.Contains(string(gateway), "clusterIP: "+servers[0].(string)+"\n") {
-		t.Errorf("the agents ask %v, which is not the Service's address", servers)
 	}
 }
