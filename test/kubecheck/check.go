@@ -140,6 +140,10 @@ func validate(doc []byte) error {
 	case *apps.Deployment:
 		errs = appsvalidation.ValidateDeployment(o, corevalidation.PodValidationOptions{})
 	case *batch.Job:
+		if o.Spec.Selector == nil { // the server makes one, of a label that it adds
+			manual := true
+			o.Spec.ManualSelector, o.Spec.Selector = &manual, &metav1.LabelSelector{MatchLabels: o.Spec.Template.Labels}
+		}
 		errs = batchvalidation.ValidateJob(o, batchvalidation.JobValidationOptions{})
 	case *networking.NetworkPolicy:
 		errs = networkvalidation.ValidateNetworkPolicy(o, networkvalidation.NetworkPolicyValidationOptions{})
