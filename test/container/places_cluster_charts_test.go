@@ -88,7 +88,8 @@ func (c *cluster) answered(t *testing.T, namespace string, pods ...string) {
 	if !keys[canary] || len(keys) != 1 {
 		t.Errorf("the model was shown the keys %v, want the one alone", keys)
 	}
-	c.onlyArrived(t, "api.anthropic.com.")
+	// The preset allows these too, and nobody logs in here.
+	c.onlyArrived(t, "api.anthropic.com.", "claude.ai.", "claude.com.", "platform.claude.com.")
 }
 
 // Patches by which pods take the authority of the test's internet, and ask for no processor.

@@ -73,7 +73,7 @@ func (c *cluster) serves(t *testing.T) {
 	t.Helper()
 	b := c.behind()
 	curl := func(argv ...string) result {
-		return b.do(args([]string{"curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code} %{remote_ip}"}, argv)...)
+		return b.do(args([]string{"curl", "-sSf", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code} %{remote_ip}"}, argv)...)
 	}
 	var said result
 	eventually(t, "an agent reaches a name by the gateway", within, func() bool {
