@@ -149,7 +149,7 @@ test-images: build
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
 
-## test-places: where people start agents: Docker, devcontainers, Compose, Kubernetes, Podman; PLACES=cluster: a cluster (needs root)
+## test-places: where people start agents: Docker, devcontainers, Compose, Kubernetes, Podman; PLACES='charts cluster': the weekly ones (needs root)
 test-places: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/places.sh $(PLACES)
 

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -41,7 +42,10 @@ func newCluster(t *testing.T, e *engine) *cluster {
 	}
 	t.Cleanup(func() { os.RemoveAll(images) })
 	e.must(t, "tag", e.base, "localhost/agent-base:test")
-	e.must(t, "save", "-o", filepath.Join(images, "images.tar"), "localhost/pause:test", "localhost/agent-base:test")
+	e.must(t, "tag", claudeImage(t, e), "localhost/agent-claude:test")
+	ceilinged(t, e)
+	e.must(t, "save", "-o", filepath.Join(images, "images.tar"), "localhost/pause:test", "localhost/agent-base:test", "localhost/agent-claude:test",
+		"localhost/agent-ceiling:test")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("events:\n%s", run(clusterScript, "kubectl", "get", "events", "-A", "--sort-by=.lastTimestamp").stdout)
@@ -58,9 +62,25 @@ func newCluster(t *testing.T, e *engine) *cluster {
 		servers: []string{clusterNode}, also: map[string][]string{"localai.default.svc.cluster.local.": {clusterService}},
 	})
 	c.apply(t, "testdata/cluster.yaml")
-	c.overlay = c.newOverlay(t)
+	c.overlay = c.newOverlay(t, "kubernetes", idle)
 	c.rendered = c.render(t)
 	return c
+}
+
+// ceilinged makes an image that has a ceiling of its own.
+func ceilinged(t *testing.T, e *engine) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "ceiling.d")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "org.txt"), []byte("api.anthropic.com\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	container := e.name(t)
+	e.must(t, "create", "--name", container, e.base)
+	e.must(t, "cp", dir, container+":/etc/agent-init/ceiling.d")
+	e.must(t, "commit", container, "localhost/agent-ceiling:test")
 }
 
 func (c *cluster) netns(t *testing.T) string {
@@ -98,14 +118,7 @@ exit 1`
 }
 
 // The manifests as they are, but for the images' names, what the agent runs, and the policy.
-const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../kubernetes]
-images:
-  - {name: agent-claude, newName: localhost/agent-base, newTag: test}
-  - {name: agent-base, newName: localhost/agent-base, newTag: test}
-patches:
-  - target: {kind: Pod}
+const idle = `  - target: {kind: Pod}
     patch: |
       - {op: replace, path: /spec/containers/0/args, value: [sleep, infinity]}
   - target: {kind: ConfigMap}
@@ -113,17 +126,24 @@ patches:
       - {op: replace, path: /data/allowlist.txt, value: "api.anthropic.com\n"}
 `
 
-func (c *cluster) newOverlay(t *testing.T) string {
+// newOverlay is a directory for kustomize: a part of deploy with the images under test, and patches.
+func (c *cluster) newOverlay(t *testing.T, of, patches string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "kubernetes"), os.DirFS(manifests)); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(manifests+"..")); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "overlay")
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(path, "kustomization.yaml"), []byte(overlay), 0o644); err != nil {
+	text := "resources: [../" + of + `]
+images:
+  - {name: agent-claude, newName: localhost/agent-claude, newTag: test}
+  - {name: agent-base, newName: localhost/agent-base, newTag: test}
+patches:
+` + patches
+	if err := os.WriteFile(filepath.Join(path, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -200,16 +220,20 @@ func (p podState) isReady() bool {
 // box is a pod of the test, and how the agent's commands run there.
 type box struct {
 	*cluster
-	name string
-	exec []string
+	space string // namespace, if it is not the default one
+	name  string
+	exec  []string
 }
 
-func (c *cluster) entrypoint() box { return box{c, "agent", []string{"agent-init", "exec", "--"}} }
-func (c *cluster) sidecar() box    { return box{c, "agent-with-sidecar", nil} }
+func (c *cluster) entrypoint() box {
+	return box{cluster: c, name: "agent", exec: []string{"agent-init", "exec", "--"}}
+}
+func (c *cluster) sidecar() box    { return box{cluster: c, name: "agent-with-sidecar"} }
+func (c *cluster) unconfined() box { return box{cluster: c, name: "unconfined"} }
 
 // do runs a command as the agent.
 func (b box) do(argv ...string) result {
-	return b.kubectl(args([]string{"exec", b.name, "-c", "agent", "--"}, b.exec, argv)...)
+	return b.kubectl(args([]string{"exec", "-n", cmp.Or(b.space, "default"), b.name, "-c", "agent", "--"}, b.exec, argv)...)
 }
 
 // probe tries targets as the agent.
@@ -233,7 +257,7 @@ func (b box) open(t *testing.T, target string) bool {
 }
 
 // onlyArrived checks what the internet saw since it has forgotten: connections to one name, and questions for it.
-func (c *cluster) onlyArrived(t *testing.T, name string) {
+func (c *cluster) onlyArrived(t *testing.T, name string, asked ...string) {
 	t.Helper()
 	arrivals, queries := c.n.seen()
 	for _, a := range arrivals {
@@ -242,7 +266,7 @@ func (c *cluster) onlyArrived(t *testing.T, name string) {
 		}
 	}
 	for _, q := range queries {
-		if q != name {
+		if q != name && !slices.Contains(asked, q) {
 			t.Errorf("a query for %s arrived", q)
 		}
 	}

@@ -37,6 +37,13 @@ func TestContainerPlacesCluster(t *testing.T) {
 	t.Run("admission", c.admission)
 	t.Run("killed", c.killed)
 	t.Run("deleted", c.deleted)
+	t.Run("claude-by-overlay", c.claudeByOverlay)
+	t.Run("claude-by-chart", c.claudeByChart)
+	t.Run("release", c.release)
+	t.Run("ceiling-of-image", c.ceilingOfImage)
+	t.Run("gateway", c.gateway)
+	t.Run("openshift", c.openshift)
+	t.Run("sandbox", c.sandbox)
 }
 
 // denied is what no policy of these tests allows.
@@ -51,8 +58,7 @@ func denied() []string {
 func (c *cluster) probesCanFail(t *testing.T) {
 	eventually(t, "a pod runs", within, func() bool { return c.pod("unconfined").isReady() })
 	c.n.forget()
-	free := box{c, "unconfined", nil}
-	said := free.probe(t, denied()...)
+	said := c.unconfined().probe(t, denied()...)
 	for _, target := range denied() {
 		if v := said.probes[target].verdict; v != "open" {
 			t.Errorf("unconfined, %s is %q, want open", target, v)
@@ -80,12 +86,12 @@ func (b box) holds(t *testing.T) {
 // inbound: nothing comes in, from the node or from another pod.
 func (c *cluster) inbound(t *testing.T) {
 	const listen = `perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep 600'`
-	for _, b := range []box{c.entrypoint(), c.sidecar(), {c, "unconfined", nil}} {
+	for _, b := range []box{c.entrypoint(), c.sidecar(), c.unconfined()} {
 		go b.do("bash", "-c", listen) // until its pod ends, or the command has taken too long
 		eventually(t, b.name+": something listens", within, func() bool { return b.open(t, target("tcp", "127.0.0.1", 7000)) })
 		connect := "exec 3<>/dev/tcp/" + c.pod(b.name).Status.PodIP + "/7000"
 		fromNode := run(clusterScript, "enter", "timeout", "5", "bash", "-c", connect).code == 0
-		fromPod := box{c, "unconfined", nil}.do("timeout", "5", "bash", "-c", connect).code == 0
+		fromPod := c.unconfined().do("timeout", "5", "bash", "-c", connect).code == 0
 		if open := b.name == "unconfined"; fromNode != open || fromPod != open {
 			t.Errorf("%s: open from the node %v, from a pod %v, want %v", b.name, fromNode, fromPod, open)
 		}

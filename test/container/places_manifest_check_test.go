@@ -86,7 +86,7 @@ func changed(t *testing.T, file, old, new string) string {
 	if !strings.Contains(string(data), old) {
 		t.Fatalf("%s has no %q", file, old)
 	}
-	path := filepath.Join(t.TempDir(), file)
+	path := filepath.Join(t.TempDir(), filepath.Base(file))
 	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}

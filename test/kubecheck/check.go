@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,12 +15,20 @@ import (
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install" // into the scheme
 	admissionvalidation "k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
+	"k8s.io/kubernetes/pkg/apis/apps"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install" // into the scheme
+	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
+	"k8s.io/kubernetes/pkg/apis/batch"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install" // into the scheme
+	batchvalidation "k8s.io/kubernetes/pkg/apis/batch/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // into the scheme
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/apis/networking"
 	_ "k8s.io/kubernetes/pkg/apis/networking/install" // into the scheme
 	networkvalidation "k8s.io/kubernetes/pkg/apis/networking/validation"
+	psa "k8s.io/pod-security-admission/api"
+	psapolicy "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
 )
 
@@ -32,11 +43,23 @@ func check(doc []byte) (what string, pod *corev1.Pod, err error) {
 	switch meta.Kind {
 	case "Kustomization":
 		return what, nil, nil // of kubectl, not of the server
+	case "SecurityContextConstraints":
+		return what, nil, nil // OpenShift's: test/container has its definition judge it, on a cluster
 	case "Sandbox":
 		pod, err = sandboxPod(doc)
 	case "Pod":
 		pod = &corev1.Pod{}
 		err = yaml.UnmarshalStrict(doc, pod)
+	case "Deployment":
+		var d appsv1.Deployment
+		if err = yaml.UnmarshalStrict(doc, &d); err == nil {
+			pod, err = podOfTemplate(d.Name, d.Spec.Template), validate(doc)
+		}
+	case "Job":
+		var j batchv1.Job
+		if err = yaml.UnmarshalStrict(doc, &j); err == nil {
+			pod, err = podOfTemplate(j.Name, j.Spec.Template), validate(doc)
+		}
 	default:
 		return what, nil, validate(doc)
 	}
@@ -51,6 +74,32 @@ func check(doc []byte) (what string, pod *corev1.Pod, err error) {
 		return what, nil, err
 	}
 	return what, pod, validate(data)
+}
+
+// podOfTemplate is a pod that a controller would make.
+func podOfTemplate(name string, t corev1.PodTemplateSpec) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.Labels, Annotations: t.Annotations},
+		Spec:       t.Spec,
+	}
+}
+
+// atLevel says what a level of Pod Security has against a pod, by the admission's own checks.
+func atLevel(level string, pod *corev1.Pod) error {
+	parsed, err := psa.ParseLevel(level)
+	if err != nil {
+		return err
+	}
+	evaluator, err := psapolicy.NewEvaluator(psapolicy.DefaultChecks())
+	if err != nil {
+		return err
+	}
+	results := evaluator.EvaluatePod(psa.LevelVersion{Level: parsed, Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
+	if r := psapolicy.AggregateCheckResults(results); !r.Allowed {
+		return fmt.Errorf("violates %s: %s", level, strings.ReplaceAll(r.ForbiddenDetail(), "\n", " "))
+	}
+	return nil
 }
 
 // validate does what the server does with an object that is created.
@@ -74,6 +123,28 @@ func validate(doc []byte) error {
 		errs = corevalidation.ValidatePodCreate(o, corevalidation.PodValidationOptions{})
 	case *core.ConfigMap:
 		errs = corevalidation.ValidateConfigMap(o)
+	case *core.Secret:
+		errs = corevalidation.ValidateSecret(o)
+	case *core.Service:
+		if o.Spec.ClusterIP != "" && len(o.Spec.ClusterIPs) == 0 { // as the server does (pkg/registry/core/service)
+			o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
+		}
+		errs = corevalidation.ValidateServiceCreate(o)
+	case *core.ServiceAccount:
+		errs = corevalidation.ValidateServiceAccount(o)
+	case *core.PersistentVolumeClaim:
+		errs = corevalidation.ValidatePersistentVolumeClaim(o, corevalidation.PersistentVolumeClaimSpecValidationOptions{})
+	case *core.Namespace:
+		o.SetNamespace("")
+		errs = corevalidation.ValidateNamespace(o)
+	case *apps.Deployment:
+		errs = appsvalidation.ValidateDeployment(o, corevalidation.PodValidationOptions{})
+	case *batch.Job:
+		if o.Spec.Selector == nil { // the server makes one, of a label that it adds
+			manual := true
+			o.Spec.ManualSelector, o.Spec.Selector = &manual, &metav1.LabelSelector{MatchLabels: o.Spec.Template.Labels}
+		}
+		errs = batchvalidation.ValidateJob(o, batchvalidation.JobValidationOptions{})
 	case *networking.NetworkPolicy:
 		errs = networkvalidation.ValidateNetworkPolicy(o, networkvalidation.NetworkPolicyValidationOptions{})
 	case *admissionregistration.ValidatingAdmissionPolicy:

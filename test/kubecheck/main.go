@@ -4,6 +4,7 @@
 //	kubecheck FILE…                  is each document valid?
 //	kubecheck -admit POLICY FILE…    and does the ValidatingAdmissionPolicy of that file let it in?
 //	kubecheck -admit POLICY -was OLD FILE   in the place of the pod of OLD?
+//	kubecheck -level LEVEL FILE…     and is every pod as that level of Pod Security wants it?
 //
 // It is a module of its own: what it is made of has no place in agent-init's.
 package main
@@ -24,14 +25,15 @@ import (
 func main() {
 	admit := flag.String("admit", "", "ask the ValidatingAdmissionPolicy in `FILE` too")
 	was := flag.String("was", "", "the pod of `FILE` is what is changed")
+	level := flag.String("level", "", "hold pods to `LEVEL` of Pod Security too")
 	flag.Parse()
-	if err := run(*admit, *was, flag.Args()); err != nil {
+	if err := run(*admit, *was, *level, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(admit, was string, files []string) error {
+func run(admit, was, level string, files []string) error {
 	var gate *admission
 	if admit != "" {
 		docs, err := documents(admit)
@@ -56,6 +58,9 @@ func run(admit, was string, files []string) error {
 			what, pod, err := check(doc)
 			if gate != nil && pod != nil {
 				err = errors.Join(err, gate.judge(pod, old))
+			}
+			if level != "" && pod != nil {
+				err = errors.Join(err, atLevel(level, pod))
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", file, what, err))

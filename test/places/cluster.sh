@@ -23,5 +23,7 @@ if [ ! -d "$programs" ]; then
 fi
 # The engine carries the image of the process that holds a pod to where the others are.
 tar -C "$programs" -cf - pause | docker import --change 'ENTRYPOINT ["/pause"]' --change 'USER 65535' - localhost/pause:test >/dev/null
+charts=$(test/charts.sh)
+echo "AGENT_INIT_CHARTS=$charts"
 echo "AGENT_INIT_CLUSTER=$programs"
 echo "AGENT_INIT_CLUSTER_STATE=$cache/cluster"

@@ -1,20 +1,11 @@
 #!/bin/sh
 # kubernetes.sh gets what the tests of the Kubernetes manifests need, and prints where kustomize is, and the program that
-# checks manifests: test/kubecheck, made of Kubernetes' own code, which takes minutes to build, once for each version.
+# checks manifests.
 set -eu
 cd "$(dirname "$0")/../.."
 
 test/places/podman.sh
-cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-sum=$(cat test/kubecheck/* | sha256sum | cut -c1-16)
-program=$cache/kubecheck-$sum
-if [ ! -x "$program" ]; then
-	mkdir -p "$cache"
-	rm -f "$cache"/kubecheck-*
-	echo "kubernetes.sh: building test/kubecheck" >&2
-	(cd test/kubecheck && CGO_ENABLED=0 nice go build -o "$program.part" .) >&2
-	mv "$program.part" "$program"
-fi
+program=$(test/kubecheck.sh)
 render=$(test/render.sh)
 echo "AGENT_INIT_KUBECHECK=$program"
 echo "AGENT_INIT_RENDER=$render"
