@@ -66,7 +66,7 @@ func (g *several) change(ctx context.Context, in, out []*cell) error {
 		delete(g.cells, c.agent.Name)
 		c.mark = 0
 	}
-	used := map[uint16]bool{}
+	used := maps.Clone(g.lost)
 	for _, c := range before { // a cell that is ending has its slot
 		used[c.slot] = true
 	}

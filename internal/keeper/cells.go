@@ -98,6 +98,9 @@ func (c *cell) keep(ctx context.Context) {
 			return
 		}
 		retry = min(2*retry, lastRetry)
+		if err := c.clear(); err != nil {
+			continue
+		}
 		if err := c.admit(ctx); err == nil {
 			c.start()
 			c.publish()
@@ -184,9 +187,28 @@ func (c *cell) end() {
 	}
 	c.cancel()
 	<-c.done
+	if c.clear() != nil { // its uids are nobody else's, then
+		c.mu.Lock()
+		c.lost[c.slot] = true
+		c.mu.Unlock()
+	}
 	if err := firewall.RemoveCells(c.agent.Name); err != nil {
 		c.log.Warn("removing the rules of an agent", "agent", c.agent.Name, "error", err)
 	}
+}
+
+// clear ends what an ended keeper has left. Who has its uids next would be taken for it.
+func (c *cell) clear() error {
+	err := endAll(c.users()...)
+	if err != nil {
+		c.log.Error("ending the processes of an agent's keeper", "agent", c.agent.Name, "error", err)
+		why := "processes of its last keeper can't be ended: " + err.Error()
+		c.mu.Lock()
+		c.fault = why
+		c.mu.Unlock()
+		c.guardian(audit.Fault, "agent "+c.agent.Name+": "+why)
+	}
+	return err
 }
 
 // stop ends the process: politely, and then not.

@@ -44,8 +44,9 @@ type several struct {
 
 	mu    sync.Mutex // held while the table is applied: what is in force is what cells says
 	cells map[string]*cell
-	next  uint32 // mark; none is used twice
-	owed  bool   // the table could not be applied: tried again
+	lost  map[uint16]bool // slots whose processes could not be ended
+	next  uint32          // mark; none is used twice
+	owed  bool            // the table could not be applied: tried again
 	seen  map[netip.Addr]bool
 }
 
@@ -59,7 +60,7 @@ func keepSeveral(ctx context.Context, c Config) error {
 	defer b.close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	g := &several{base: b, cells: map[string]*cell{}, seen: map[netip.Addr]bool{}}
+	g := &several{base: b, cells: map[string]*cell{}, lost: map[uint16]bool{}, seen: map[netip.Addr]bool{}}
 	go heed(stop, func() {
 		if g.ready() {
 			_ = g.reload(context.WithoutCancel(ctx)) // its error is in the log and the status

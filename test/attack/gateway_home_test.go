@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -104,4 +105,53 @@ func (s *several) owners(t *testing.T) map[uint32]string {
 		}
 	}
 	return out
+}
+
+// TestLabGatewayAgentsLeft: what a process of an agent's keeper has left behind ends with that, before anybody else has its
+// uid.
+func TestLabGatewayAgentsLeft(t *testing.T) {
+	s := keepsSeveral(t, listOf(lineOf("alpha", 2), lineOf("beta", 3)), "45.30.9.9:8443\n", "45.30.9.9:8444\n")
+	left := func(name string) *lab.Process {
+		t.Helper()
+		for uid, whose := range s.owners(t) {
+			if whose == name {
+				p := s.box.ExecStart(lab.Cmd{UID: uid, Args: []string{"sleep", "600"}})
+				runs := func() bool {
+					return slices.ContainsFunc(inmates(t, s.world.agent), func(i inmate) bool { return i.uid == uid && i.args == "sleep 600" })
+				}
+				if !eventually(lab.Patience, runs) {
+					t.Fatalf("it does not run: %s%s", p.Stdout(), p.Stderr())
+				}
+				return p
+			}
+		}
+		t.Fatalf("%s has no process", name)
+		return nil
+	}
+	gone := func(what string, p *lab.Process) {
+		t.Helper()
+		select {
+		case <-p.Done():
+		case <-time.After(lab.Patience):
+			t.Errorf("%s: what it has left lives on", what)
+		}
+	}
+	mine := left("alpha")
+	st, _ := s.status()
+	for _, a := range st["agents"].([]any) {
+		if a := a.(map[string]any); a["name"] == "alpha" {
+			if r := s.root("kill", "-KILL", fmt.Sprint(a["keeper"])); r.Code != 0 {
+				t.Fatal(r)
+			}
+		}
+	}
+	gone("a keeper that was killed", mine)
+	if !eventually(lab.Patience, func() bool { _, code := s.status(); return code == 0 }) {
+		t.Fatal("alpha is not kept again")
+	}
+	s.works("tcp", "45.30.9.9:8443")
+	theirs := left("beta")
+	must(t, s.box.WriteFile(agentsFile, []byte(listOf(lineOf("alpha", 2))), 0o644))
+	s.did("reload")
+	gone("an agent that was taken out", theirs)
 }
