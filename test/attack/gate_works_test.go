@@ -131,11 +131,13 @@ func TestLabGateTLS(t *testing.T) {
 			}
 		}
 	}
-	p := w.works("tls", "-sni", "ok.test", "-c", "500", at(ok4, 443))
-	if p.Detail["answered"] != 500.0 {
-		t.Errorf("500 at once: %s", p)
+	// The gate gives each ten seconds for its hello: a busy machine makes so many handshakes in half of that.
+	n := often(100, 500)
+	p := w.works("tls", "-sni", "ok.test", "-c", fmt.Sprint(n), at(ok4, 443))
+	if p.Detail["answered"] != float64(n) {
+		t.Errorf("%d at once: %s", n, p)
 	}
-	t.Logf("500 at once took %.0f ms", p.Ms)
+	t.Logf("%d at once took %.0f ms", n, p.Ms)
 }
 
 // TestLabGateEarlyData: 0-RTT, as OpenSSL does it on both sides.

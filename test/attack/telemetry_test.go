@@ -59,6 +59,7 @@ func TestLabTelemetry(t *testing.T) {
 		return p
 	}
 	w.works("http", "-ca", bundle, "https://ok.test/") // leased to the agent
+	w.audited("the end of the connection", func(e event) bool { return e.Kind == "connect" && e.Name == "ok.test" })
 	w.box.ForgetPackets()
 	l.DNS.Forget()
 	ok4, ok6 := named("ok.test")
