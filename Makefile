@@ -128,7 +128,7 @@ test-lab-up test-lab-sidecar: test-lab-%: build
 
 ## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: build
-	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|InspectedLarge|CeilingMany|GatewayMany|E75)' ./test/attack
+	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|GateTLS|InspectedLarge|CeilingMany|GatewayMany|E75)' ./test/attack
 	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh -run '^TestContainer$$/^faults$$' -v
 
 ## test-container: the images, in a real engine of the test's own (needs root)
