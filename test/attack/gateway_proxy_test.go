@@ -39,12 +39,6 @@ func gatewayBehind(t *testing.T, l *lab.Lab, dir, policy, list string, opts lab.
 	return p
 }
 
-// sub is p in a test below its own.
-func (p *proxied) sub(t *testing.T) *proxied {
-	w := sub(p.world, t)
-	return &proxied{&kept{w, p.agent}, &corporate{w, p.corp.dir}}
-}
-
 // shut tries what an agent has no way for: the proxy itself, names and addresses that are not allowed, and what is allowed
 // by another protocol, or at a port that is not. By frames, past its own kernel.
 func (p *proxied) shut(leased netip.Addr) {
@@ -243,7 +237,7 @@ func TestLabGatewayUpstreamReload(t *testing.T) {
 		t.Fatal(r)
 	}
 	ends("the proxy has gone", stream)
-	stream, _ = begin()
+	begin()
 	if more := a.requests()[asked:]; len(more) > 0 {
 		t.Errorf("a proxy was asked that is no more in the policy: %q", more)
 	}
@@ -324,10 +318,7 @@ func TestLabGatewayUpstreamAgents(t *testing.T) {
 	c := &corporate{w, dir}
 	alpha.works("http", "https://ok.test/")
 	beta.works("http", "https://ok2.test/")
-	var stood []string
-	for _, a := range values(alpha.works("resolve", "ok.test"), "addrs") {
-		stood = append(stood, a)
-	}
+	stood := values(alpha.works("resolve", "ok.test"), "addrs")
 	if len(stood) != 1 || !strings.HasPrefix(stood[0], "198.1") {
 		t.Fatalf("ok.test is %v for alpha", stood)
 	}
