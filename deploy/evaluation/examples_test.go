@@ -24,8 +24,11 @@ type project struct {
 		Networks   yaml.Node
 		Configs    []struct{ Source, Target string }
 	}
-	Networks map[string]struct{ Internal bool }
-	Configs  map[string]struct{ Content string }
+	Networks map[string]struct {
+		Internal bool
+		Driver   string
+	}
+	Configs map[string]struct{ Content string }
 }
 
 // policyOf is the policy that a service of a compose file has.
@@ -87,7 +90,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	p, _ := policyOf(t, "gateway.yaml", "gateway")
-	if !p.Networks["inside"].Internal || len(p.Services["main"].CapAdd) > 0 || len(p.Services["main"].Networks.Content) != 1 || p.Services["main"].Networks.Content[0].Value != "inside" {
+	if n := p.Networks["inside"]; !n.Internal || n.Driver != "macvlan" || len(p.Services["main"].CapAdd) > 0 || len(p.Services["main"].Networks.Content) != 1 || p.Services["main"].Networks.Content[0].Value != "inside" {
 		t.Error("the task's container has another way out")
 	}
 }
