@@ -11,6 +11,7 @@ if [ ! -d "$programs" ]; then
 	mkdir -p "$cache"
 	rm -rf "$cache"/charts-*
 	part=$(mktemp -d "$cache/part.XXXXXX")
+	trap 'rm -rf "$part"' EXIT # of a build that failed
 	echo "charts.sh: building helm" >&2
 	(cd test/charts && CGO_ENABLED=0 nice go build -trimpath -ldflags='-s -w' -o "$part/" tool) >&2
 	mv "$part" "$programs"

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 )
 
@@ -83,28 +84,27 @@ func (b *builder) whose(chain string) (out [][]Match) {
 	return out
 }
 
-// stayHome keeps a cell's processes to what answers for their own agent. What answers for another, in the same namespace,
-// can't tell them from its own.
+// stayHome keeps a cell's processes to what answers for their own agent, by address and port: another's may have the same
+// port at another address. What answers for another, in the same namespace, can't tell them from its own.
 func (b *builder) stayHome(c *Chain) {
 	if !b.isCell() {
 		return
 	}
-	questions, connections := []uint16{b.DNSPort4, b.DNSPort6}, []uint16{b.GatePort4, b.GatePort6, b.BrokerPort4, b.BrokerPort6}
-	for _, l := range b.Inside.DNS {
-		questions = append(questions, l.Port())
-	}
-	for _, l := range slices.Concat(b.Inside.Gate, b.Inside.Broker) {
-		connections = append(connections, l.Port())
-	}
-	admit := func(proto Match, ports []uint16) {
-		for _, port := range sorted(ports) {
-			if port != 0 {
-				c.add(accept, staying, original, proto, dport(port))
+	home4, home6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+	admit := func(l netip.AddrPort, protos ...Match) {
+		for _, proto := range protos {
+			if l.Port() != 0 {
+				c.add(accept, staying, original, dst(single(l.Addr())), proto, dport(l.Port()))
 			}
 		}
 	}
-	admit(udp, questions)
-	admit(tcp, slices.Concat(questions, connections))
+	for _, l := range append(slices.Clip(b.Inside.DNS), netip.AddrPortFrom(home4, b.DNSPort4), netip.AddrPortFrom(home6, b.DNSPort6)) {
+		admit(l, ported()...)
+	}
+	for _, l := range append(slices.Concat(b.Inside.Gate, b.Inside.Broker), netip.AddrPortFrom(home4, b.GatePort4), netip.AddrPortFrom(home6, b.GatePort6),
+		netip.AddrPortFrom(home4, b.BrokerPort4), netip.AddrPortFrom(home6, b.BrokerPort6)) {
+		admit(l, tcp)
+	}
 	c.refuse(staying, original)
 }
 
