@@ -6,10 +6,10 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -26,16 +26,26 @@ const (
 
 // named has the flags be about the agent that is named, and asks for one where that is needed.
 func (c command) named(fs *flag.FlagSet) error {
-	if dir := fs.Lookup("config"); state.Selected() != "" && dir != nil && dir.Value.String() == defaultPolicyDir {
-		return dir.Value.Set(filepath.Join(defaultPolicyDir, state.AgentsDir, state.Selected()))
+	dir := fs.Lookup("config")
+	if state.Selected() != "" && dir != nil {
+		its, err := inspect.DirOf(state.Selected(), dir.Value.String())
+		return cmp.Or(err, dir.Value.Set(its))
 	}
 	var s state.State
-	if c.about != one || state.Selected() != "" || state.Published(state.StatusFile, &s) != nil || len(s.Agents) == 0 {
-		return nil
-	}
 	var names []string
-	for _, a := range s.Agents {
-		names = append(names, a.Name)
+	switch runs := state.Published(state.StatusFile, &s) == nil; {
+	case c.about != one || state.Selected() != "":
+	case runs:
+		for _, a := range s.Agents {
+			names = append(names, a.Name)
+		}
+	case dir != nil:
+		for _, a := range inspect.AgentsIn(dir.Value.String()) {
+			names = append(names, a.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
 	}
 	return fault.New(fault.Usage, "name the agent: agent-init "+c.name+" --agent "+names[0], "this gateway keeps several agents: %s", strings.Join(names, " "))
 }

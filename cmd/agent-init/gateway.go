@@ -74,9 +74,11 @@ func gatewayNamed(name, summary string) command {
 	}
 }
 
-// guardInside has those of gateway, which starts no agent.
+// guardInside has those of gateway, which starts no agent, and lets nobody in to one.
 func (s *settings) guardInside(fs *flag.FlagSet) {
-	s.confine(fs)
+	s.guard(fs)
+	fs.StringVar(&s.User, "user", "auto", "`USER` that the self-test is made as, of a gateway with one policy: NAME, UID or UID:GID; auto takes the image's agent user")
+	fs.StringVar(&s.Backend, "backend", "auto", "packet filter `BACKEND`: nftables, or auto, which is the same here")
 	s.inside = newGiven("inside")
 	fs.StringVar(&s.answer, "answer", "real", "`WHAT` names are answered with: real addresses, for agents whose route this is; or own, for agents without a route")
 	fs.Var(&s.inside, "inside", "interface or network that the agents are on, as `IFACE|CIDR`; may be given more than once, for both families of one interface")

@@ -198,16 +198,22 @@ type settings struct {
 	fs             *flag.FlagSet
 }
 
+// confine has those of each command that confines the container it is in.
 func (s *settings) confine(fs *flag.FlagSet) {
+	s.guard(fs)
+	fs.Var(&s.inbound, "inbound", "also let `PORT` in from outside, as inbound of policy.yaml does; may be given more than once")
+	fs.StringVar(&s.User, "user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
+	fs.StringVar(&s.Backend, "backend", "auto",
+		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
+}
+
+// guard has those of all that confine.
+func (s *settings) guard(fs *flag.FlagSet) {
 	s.fs = fs
 	policyDir(fs, &s.PolicyDir, "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
 	s.allow, s.inbound = newGiven("allow"), newGiven("inbound")
 	fs.Var(&s.allow, "allow", "also allow `ENTRY`, as in a policy file; may be given more than once. For the first try: a file is easier to review")
-	fs.Var(&s.inbound, "inbound", "also let `PORT` in from outside, as inbound of policy.yaml does; may be given more than once")
-	fs.StringVar(&s.User, "user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
 	fs.StringVar(&s.Selftest, "selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
-	fs.StringVar(&s.Backend, "backend", "auto",
-		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.StringVar(&s.mode, "mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
 	fs.StringVar(&s.Phase, "phase", policy.Run, "`PHASE` to begin in: run, or setup, which each container has once")
 	fs.StringVar(&s.EnvFile, "env-file", "", "also write to `FILE` the variables that say where the agent asks for APIs, for a container beside this one")

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,9 @@ func (c *Checked) agents(list []policy.Agent, dir, ceiling string, effective boo
 		var err error
 		if its.Checked, err = Check(its.Dir, ceiling, nil, effective); err != nil {
 			return fmt.Errorf("agent %s: %w", a.Name, err)
+		}
+		if _, err := os.Stat(its.Dir); errors.Is(err, os.ErrNotExist) {
+			its.Warnings = append(its.Warnings, policy.Error{Message: "there is no directory " + its.Dir + ", so the agent reaches nothing"})
 		}
 		c.OK = c.OK && its.OK
 		c.Agents = append(c.Agents, its)
@@ -114,22 +118,21 @@ func bundleOf(dir, ceiling string, files []string) (*policy.Bundle, error) {
 }
 
 // Print shows it to people, each line whole, and what is wrong beside the rest.
-func (c Checked) Print(out, beside io.Writer) error {
+func (c Checked) Print(out, beside io.Writer) error { return c.print(out, beside, "") }
+
+// print has each line of what is wrong begin with whose it is.
+func (c Checked) print(out, beside io.Writer, whose string) error {
 	for _, w := range c.Warnings {
-		fmt.Fprintf(beside, "%v (warning)\n", w)
+		fmt.Fprintf(beside, "%s%v (warning)\n", whose, w)
+	}
+	for _, e := range c.Errors {
+		fmt.Fprintf(beside, "%s%v\n", whose, e)
 	}
 	if len(c.Errors) > 0 {
-		fmt.Fprintln(beside, c.Errors)
 		return nil
 	}
-	for _, a := range c.Agents {
-		fmt.Fprintf(out, "agent %s, in %s:\n", a.Name, a.Dir)
-		if err := a.Print(out, beside); err != nil {
-			return err
-		}
-	}
 	if c.merged != nil {
-		return c.merged.WriteEffective(out)
+		return cmp.Or(c.merged.WriteEffective(out), c.printAgents(out, beside))
 	}
 	w := &text.Screen{W: text.Folded(out, strings.Repeat(" ", 15))}
 	w.Line("ok: %s, %s, %d required", text.Counted(c.Counts.Files, "file", "files"), state.SizeOf(*c.Counts), c.Counts.Required)
@@ -137,5 +140,15 @@ func (c Checked) Print(out, beside io.Writer) error {
 		route.write(w)
 	}
 	c.checkedWays.write(w)
-	return w.Err
+	return cmp.Or(w.Err, c.printAgents(out, beside))
+}
+
+func (c Checked) printAgents(out, beside io.Writer) error {
+	for _, a := range c.Agents {
+		fmt.Fprintf(out, "agent %s, in %s:\n", a.Name, a.Dir)
+		if err := a.print(out, beside, "agent "+a.Name+": "); err != nil {
+			return err
+		}
+	}
+	return nil
 }

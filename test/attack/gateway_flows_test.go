@@ -169,7 +169,8 @@ func TestLabGatewayRefused(t *testing.T) {
 		{"two networks", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth0", "--inside", "eth1"}, 64, "behind two interfaces"},
 		{"another backend", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth1", "--backend", "xtables"}, 64, "needs the backend nftables"},
 		{"a kernel that forwards nothing", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth1"}, 71, "net.ipv4.ip_forward=1"},
-		{"inbound", lab.BoxOptions{Gateway: true, Forwards: true}, []string{"--inside", "eth1", "--inbound", "3000"}, 78, "lets nothing in"},
+		{"a flag of others", lab.BoxOptions{Gateway: true}, []string{"--inside", "eth1", "--inbound", "3000"}, 64, "has no flag --inbound"},
+		{"inbound", lab.BoxOptions{Gateway: true, Forwards: true, Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("inbound: [3000]\n")}}}, []string{"--inside", "eth1"}, 78, "lets nothing in"},
 	} {
 		c.opts.Binary = lab.Binary(t)
 		b := l.NewBox(c.opts)
