@@ -40,6 +40,8 @@ func TestContainerPlacesCompose(t *testing.T) {
 	t.Run("hosted-proxy", func(t *testing.T) { testComposeProxy(t, e, n, claude) })
 	t.Run("sidecar", func(t *testing.T) { testComposeSidecar(t, e, n, claude) })
 	t.Run("gateway", func(t *testing.T) { testComposeGateway(t, e, n, claude) })
+	t.Run("harness", func(t *testing.T) { testComposeHarness(t, e, n, variables["IDLE_IMAGE"]) })
+	t.Run("sandbox", func(t *testing.T) { testComposeSandbox(t, e, n) })
 }
 
 // project is one file of deploy/compose, started under a name of its own.
