@@ -75,7 +75,8 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string)
 // filled while rules still use the old ones, and one transaction swaps.
 func (n *Backend) Apply(p, sealed plan.Plan) error {
 	n.proved = [2]uint32{}
-	if _, err := wanted(p); err != nil { // before anything is queued
+	want, err := wanted(p)
+	if err != nil { // before anything is queued
 		return err
 	}
 	live, same, err := n.claim()
@@ -91,7 +92,7 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 		if live, err = n.read.table(); err != nil {
 			return nfnetlink.Explain("apply", err)
 		}
-	} else if diffs, err := n.differences(live, p); err != nil {
+	} else if diffs, err := n.differences(live, p, want); err != nil {
 		return nfnetlink.Explain("apply", err)
 	} else if len(diffs) == 0 {
 		return nil
@@ -232,7 +233,11 @@ func (n *Backend) Verify(p plan.Plan) error {
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
-	diffs, err := n.differences(live, p)
+	want, err := wanted(p)
+	if err != nil {
+		return err
+	}
+	diffs, err := n.differences(live, p, want)
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
@@ -243,18 +248,14 @@ func (n *Backend) Verify(p plan.Plan) error {
 	return diffs.Err()
 }
 
-// differences compares live, which is nil for no table, with p.
-func (n *Backend) differences(live *liveTable, p plan.Plan) (out plan.Diff, err error) {
+// differences compares live, which is nil for no table, with p, which makes want.
+func (n *Backend) differences(live *liveTable, p plan.Plan, want *liveTable) (out plan.Diff, err error) {
 	if live == nil {
 		return plan.Diff{"the table is gone"}, nil
 	}
 	// A table that persists without an owner may be one that we adopt.
 	if got := nftables.TableFlags(live.flags); got&^nftables.TableFlagPersist != n.flags&^nftables.TableFlagPersist {
 		out.Note("table flags are %#x, not %#x", live.flags, uint32(n.flags))
-	}
-	want, err := wanted(p)
-	if err != nil {
-		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(live.hooks)) {
 		if want.has(name) && live.hooks[name] != want.hooks[name] {
