@@ -31,10 +31,12 @@ func (c command) named(fs *flag.FlagSet) error {
 		its, err := inspect.DirOf(state.Selected(), dir.Value.String())
 		return cmp.Or(err, dir.Value.Set(its))
 	}
+	if c.about != one || state.Selected() != "" {
+		return nil // and nothing is read: each of our own processes begins by here
+	}
 	var s state.State
 	var names []string
 	switch runs := state.Published(state.StatusFile, &s) == nil; {
-	case c.about != one || state.Selected() != "":
 	case runs:
 		for _, a := range s.Agents {
 			names = append(names, a.Name)

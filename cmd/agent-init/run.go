@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/keeper"
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -316,7 +316,7 @@ func (s *settings) check(c keeper.Config) error {
 }
 
 // serviceVariable is what Kubernetes sets for a service called agent-init, or agent-init-something.
-var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+var serviceVariable = lazy.Pattern(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
 // checkVariables refuses a variable that is no setting: what it was to change would stay as it is, and nobody would
 // know. Its value, which may be a secret, is not said.
@@ -326,7 +326,7 @@ func checkVariables(env map[string]string) error {
 		fs.VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !strings.HasPrefix(name, fault.EnvPrefix) || slices.Contains(known, name) || serviceVariable.MatchString(name) {
+		if !strings.HasPrefix(name, fault.EnvPrefix) || slices.Contains(known, name) || serviceVariable().MatchString(name) {
 			continue
 		}
 		remedy := "unset it, or give it another name; agent-init run --help lists the settings"

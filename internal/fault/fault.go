@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // Exit codes of agent-init itself (sysexits.h where one fits). Everything else is that of the
@@ -221,7 +222,7 @@ func (l Launch) MoreFiles() string {
 }
 
 // flagWithValue is a flag in a sentence. A dot that follows ends the sentence.
-var flagWithValue = regexp.MustCompile(`--([a-z][a-z-]*) ([a-z0-9]+)`)
+var flagWithValue = lazy.Pattern(`--([a-z][a-z-]*) ([a-z0-9]+)`)
 
 // Spell puts the flags that a remedy names into the words of l, if they are settings:
 // who has started an image can't give them as flags.
@@ -229,8 +230,8 @@ func (l Launch) Spell(remedy string, isSetting func(flag string) bool) string {
 	if l == ByHand {
 		return remedy
 	}
-	return flagWithValue.ReplaceAllStringFunc(remedy, func(s string) string {
-		m := flagWithValue.FindStringSubmatch(s)
+	return flagWithValue().ReplaceAllStringFunc(remedy, func(s string) string {
+		m := flagWithValue().FindStringSubmatch(s)
 		if !isSetting(m[1]) {
 			return s
 		}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -24,7 +24,7 @@ const (
 )
 
 // varied is a segment that names one of many things: a number, a UUID, a hash.
-var varied = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{36}|[0-9a-f]{7,64})$`)
+var varied = lazy.Pattern(`^([0-9]+|[0-9a-fA-F-]{36}|[0-9a-f]{7,64})$`)
 
 // requestPlace is where requests were refused: a name, the port on it, and whether they asked for WebSockets.
 type requestPlace struct {
@@ -144,7 +144,7 @@ func foldSegments(path string) []string {
 		segments = append(segments[:maxDepth-1], "**")
 	}
 	for i, segment := range segments {
-		if varied.MatchString(segment) {
+		if varied().MatchString(segment) {
 			segments[i] = "*"
 		}
 	}

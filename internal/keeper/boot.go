@@ -208,8 +208,8 @@ func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	if err := fw.RevokeAll(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "end older leases: %w", err)
 	}
-	if b.config.Cell == nil && fw.Backend == "nftables" {
-		if err := firewall.RemoveCells(); err != nil {
+	if b.config.Cell == nil {
+		if err := fw.RemoveCells(ctx); err != nil {
 			return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "remove an earlier gateway's rules: %w", err)
 		}
 	}

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // Container is one that an image of agent-init's was started as. All but its ID and name may have been chosen by who made
@@ -78,11 +79,11 @@ func (in containerJSON) container() Container {
 const inside = "/usr/local/bin/agent-init"
 
 // nameOf is what a container may be called, by docker's own rule.
-var nameOf = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+var nameOf = lazy.Pattern(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
 // Exec is a command of agent-init's, run in a container as root. On a terminal the caller's own becomes the command's.
 func (e Engine) Exec(ctx context.Context, tty bool, container string, args ...string) (*exec.Cmd, error) {
-	if !nameOf.MatchString(container) {
+	if !nameOf().MatchString(container) {
 		return nil, fmt.Errorf("%q can't be the name of a container", container)
 	}
 	words := []string{"exec", "-i"}
@@ -97,7 +98,7 @@ func (e Engine) Exec(ctx context.Context, tty bool, container string, args ...st
 
 // Stop ends a container as its engine does: the agent is asked, and has some seconds.
 func (e Engine) Stop(ctx context.Context, container string) error {
-	if !nameOf.MatchString(container) {
+	if !nameOf().MatchString(container) {
 		return fmt.Errorf("%q can't be the name of a container", container)
 	}
 	_, err := e.ask(ctx, "stop", container)

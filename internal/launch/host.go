@@ -4,11 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -75,11 +75,11 @@ func zoneOf(file string) string {
 	return named(name)
 }
 
-var zoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]{1,20}(/[A-Za-z0-9_+-]{1,20}){0,2}$`)
+var zoneName = lazy.Pattern(`^[A-Za-z0-9_+-]{1,20}(/[A-Za-z0-9_+-]{1,20}){0,2}$`)
 
 // named is what is the name of a zone, and nothing else.
 func named(zone string) string {
-	if !zoneName.MatchString(zone) {
+	if !zoneName().MatchString(zone) {
 		return ""
 	}
 	return zone

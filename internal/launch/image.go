@@ -40,7 +40,7 @@ func (e Engine) agents(ctx context.Context) string {
 	images, _ := e.Images(ctx, "") // without them, the remedy is shorter
 	var there []string
 	for _, i := range images {
-		if nameOf.MatchString(i.Agent) && !slices.Contains(there, i.Agent) && len(there) < 12 {
+		if nameOf().MatchString(i.Agent) && !slices.Contains(there, i.Agent) && len(there) < 12 {
 			there = append(there, i.Agent)
 		}
 	}

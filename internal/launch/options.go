@@ -4,12 +4,12 @@ import (
 	"errors"
 	"flag"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -78,13 +78,13 @@ func checkPort(s string) error {
 }
 
 var (
-	routeName    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	routeName    = lazy.Pattern(`^[a-z0-9][a-z0-9-]*$`)
+	variableName = lazy.Pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 func checkSecret(s string) error {
 	name, file, ok := strings.Cut(s, "=")
-	if !ok || file == "" || !routeName.MatchString(name) {
+	if !ok || file == "" || !routeName().MatchString(name) {
 		return errors.New("give a ROUTE=FILE such as anthropic=anthropic.key")
 	}
 	return nil
@@ -93,7 +93,7 @@ func checkSecret(s string) error {
 // checkEnv refuses a key: everybody who may ask the engine sees a container's variables. The error has no value.
 func checkEnv(s string) error {
 	name, _, ok := strings.Cut(s, "=")
-	if !ok || !variableName.MatchString(name) {
+	if !ok || !variableName().MatchString(name) {
 		return fault.New(fault.Usage, "give a NAME=VALUE", "--env names no variable")
 	}
 	for _, r := range route.Names() {
@@ -118,10 +118,10 @@ func variables(name string) (names []string) {
 
 // Check refuses what would not arrive as it is written, on a terminal or in the engine, and makes the directory's path whole.
 func (o *Options) Check() error {
-	if !nameOf.MatchString(o.Agent) {
+	if !nameOf().MatchString(o.Agent) {
 		return fault.New(fault.Usage, "agent-init launch claude", "%q can't be the name of an agent", o.Agent)
 	}
-	if o.Worktree != "" && !nameOf.MatchString(o.Worktree) {
+	if o.Worktree != "" && !nameOf().MatchString(o.Worktree) {
 		return fault.New(fault.Usage, "use letters, digits, dots and dashes", "%q can't be the name of a worktree", o.Worktree)
 	}
 	if strings.HasPrefix(o.Image, "-") {

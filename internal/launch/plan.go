@@ -168,7 +168,7 @@ func ports(o Options) (words []string) {
 func volumes(name, agent string, image Image) (words []string) {
 	taken := map[string]bool{}
 	for _, dir := range image.Volumes {
-		if !plainWord.MatchString(dir) || strings.Contains(dir, ":") || !strings.HasPrefix(dir, "/") {
+		if !plainWord().MatchString(dir) || strings.Contains(dir, ":") || !strings.HasPrefix(dir, "/") {
 			continue // of an image that nobody here has made; the engine gives it one without a name
 		}
 		volume := volumeFor(agent, dir)

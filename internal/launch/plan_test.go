@@ -326,7 +326,7 @@ func TestNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, dir := range []string{"/a/repo", "/b/repo", "/", "/世界", "/x/.hidden", "/x/-", "/" + strings.Repeat("long", 50), `C:\src\repo`} {
 		name := nameFor("claude", dir)
-		if !nameOf.MatchString(name) || len(name) > 120 || name != nameFor("claude", dir) {
+		if !nameOf().MatchString(name) || len(name) > 120 || name != nameFor("claude", dir) {
 			t.Errorf("%s: %s", dir, name)
 		}
 		if seen[name] != "" {

@@ -59,7 +59,7 @@ func secretsOf(o *Options, image Image, env map[string]string) (found []secret, 
 		return found, nil, nil
 	}
 	for _, name := range image.Routes {
-		if !routeName.MatchString(name) || slices.ContainsFunc(found, func(s secret) bool { return s.route == name }) {
+		if !routeName().MatchString(name) || slices.ContainsFunc(found, func(s secret) bool { return s.route == name }) {
 			continue
 		}
 		v := held(variables(name), env)

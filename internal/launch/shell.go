@@ -1,10 +1,10 @@
 package launch
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -12,11 +12,11 @@ import (
 // it two commands.
 const columns = 80
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plainWord = lazy.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // quote is a word as a shell reads it back.
 func quote(word string) string {
-	if plainWord.MatchString(word) {
+	if plainWord().MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -5,10 +5,11 @@ import (
 	"cmp"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // folder breaks lines between words. Every further part of a line begins with hang.
@@ -63,7 +64,7 @@ func (f *folder) Write(p []byte) (int, error) {
 
 // wordOf is a word with the blanks before it; the last has those behind it as well. A command that two blanks set off,
 // or that has a line of its own, is one word: a person copies it, and a break in it would end it there.
-var wordOf = regexp.MustCompile(`(?:^ *|  +)agent-init(?: [^ ]+)+(?: +$)?| *[^ ]+(?: +$)?|^ +$`)
+var wordOf = lazy.Pattern(`(?:^ *|  +)agent-init(?: [^ ]+)+(?: +$)?| *[^ ]+(?: +$)?|^ +$`)
 
 // Fold breaks a line at blanks so that no part is wider than width, unless that is 0. A wider word stays whole.
 func Fold(line string, width int, hang string) string {
@@ -72,7 +73,7 @@ func Fold(line string, width int, hang string) string {
 	}
 	var out strings.Builder
 	part, words := "", 0
-	for _, word := range wordOf.FindAllString(line, -1) {
+	for _, word := range wordOf().FindAllString(line, -1) {
 		if words > 0 && Columns(part+word) > width {
 			out.WriteString(part + "\n")
 			part, words = hang, 0
@@ -88,7 +89,7 @@ func Fold(line string, width int, hang string) string {
 	return out.String() + part
 }
 
-var colours = regexp.MustCompile("\x1b\\[[^m]*m")
+var colours = lazy.Pattern("\x1b\\[[^m]*m")
 
 // Columns is how many a text takes, colours aside. A character may take two, or none.
-func Columns(s string) int { return displaywidth.String(colours.ReplaceAllString(s, "")) }
+func Columns(s string) int { return displaywidth.String(colours().ReplaceAllString(s, "")) }

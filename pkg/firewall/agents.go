@@ -23,11 +23,22 @@ const cellPrefix = plan.TableName + "/"
 func NewAgentsPlan(a Agents) (Plan, error) { return plan.NewAgents(a) }
 
 // RemoveCells removes the tables of these cells, or of all if none is named. What they judged is sealed from then on.
-func RemoveCells(names ...string) error {
-	return nft.RemoveTables(func(table string) bool {
+func RemoveCells(names ...string) error { return nft.RemoveTables(ofCells(names)) }
+
+// RemoveCells does so at the start, where all that an earlier gateway has left goes.
+func (f *Firewall) RemoveCells(ctx context.Context) error {
+	n, ok := f.be.(*nft.Backend)
+	if !ok { // a gateway has no other
+		return nil
+	}
+	return f.rules.do(ctx, func() error { return n.RemoveTables(ofCells(nil)) })
+}
+
+func ofCells(names []string) func(table string) bool {
+	return func(table string) bool {
 		name, its := strings.CutPrefix(table, cellPrefix)
 		return its && (len(names) == 0 || slices.Contains(names, strings.TrimSuffix(name, ".probe")))
-	})
+	}
 }
 
 // Seen are addresses that somebody behind the agents' interfaces sent from in the last minutes.

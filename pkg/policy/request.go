@@ -1,12 +1,12 @@
 package policy
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -134,11 +134,11 @@ func parseMethods(text string, at int, r *Rule) (end int, f *fault) {
 // escapes are those that a pattern of paths may have: of a slash within a segment, as GitLab's projects and npm's scopes
 // have, of a blank, of what ends a path (#, ; and ?), and of what is not ASCII. Others have one more spelling, or more
 // than one meaning.
-var escapes = regexp.MustCompile(`%(2[03F]|3[BF]|[89A-F][0-9A-F])`)
+var escapes = lazy.Pattern(`%(2[03F]|3[BF]|[89A-F][0-9A-F])`)
 
 // askedPath finds what is wrong with the path of an entry.
 func askedPath(s string) *fault {
-	plain := escapes.ReplaceAllString(s, "")
+	plain := escapes().ReplaceAllString(s, "")
 	if strings.Contains(plain, "%") {
 		return &fault{0, s, "of escapes, a path has only those that it can't do without, in capitals, as in my-org%2Frepo", ""}
 	}
@@ -163,7 +163,7 @@ func askedPath(s string) *fault {
 
 // unescaped is s without its escapes.
 func unescaped(s string) string {
-	return escapes.ReplaceAllStringFunc(s, func(e string) string {
+	return escapes().ReplaceAllStringFunc(s, func(e string) string {
 		b, _ := strconv.ParseUint(e[1:], 16, 8) // they are hexadecimal
 		return string([]byte{byte(b)})
 	})

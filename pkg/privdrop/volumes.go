@@ -6,15 +6,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // volumeRoot is where container engines keep their volumes on the host.
-var volumeRoot = regexp.MustCompile(`/volumes/[^/]+/_data$`)
+var volumeRoot = lazy.Pattern(`/volumes/[^/]+/_data$`)
 
 // maxDepth bounds the descent into a volume.
 const maxDepth = 128
@@ -61,7 +62,7 @@ func giveVolumes(id Identity, home string) error {
 	var errs []error
 	for _, m := range mounts {
 		rel, err := filepath.Rel(home, m.Point)
-		if !volumeRoot.MatchString(m.Root) || err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		if !volumeRoot().MatchString(m.Root) || err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 			continue
 		}
 		// A thread that can't be root again is not to run anything else.

@@ -2,8 +2,9 @@ package judge
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // converse is a body of Bedrock's Converse:
@@ -105,7 +106,7 @@ func (q *request) invoke() (Told, *Refusal) {
 
 // modelARN are the names of resources that are a model, and one in several regions
 // (https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonbedrock.html).
-var modelARN = regexp.MustCompile(
+var modelARN = lazy.Pattern(
 	`^arn:aws[a-z-]*:bedrock:[a-z0-9-]*:[0-9]*:(foundation-model|inference-profile)/[A-Za-z0-9.:-]+$`)
 
 // inPath is what the path says: /model/ID/VERB. An identifier of a model is a name, or of an inference profile. One of
@@ -120,7 +121,7 @@ func (q *request) inPath() (Told, *Refusal) {
 		return Told{}, refuse("model", "the path names no model")
 	}
 	resource := strings.HasPrefix(strings.ToLower(id), "arn:") || strings.Contains(id, "/")
-	if resource && !modelARN.MatchString(id) && !q.listed(id) {
+	if resource && !modelARN().MatchString(id) && !q.listed(id) {
 		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass "+
 			"with its exact name in models", quote(id, 200), q.route.Name)
 	}

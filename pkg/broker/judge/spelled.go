@@ -1,12 +1,13 @@
 package judge
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 const (
@@ -20,10 +21,10 @@ const (
 )
 
 // escape is one that is left when all were decoded: who decodes twice reads another path.
-var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+var escape = lazy.Pattern(`%[0-9A-Fa-f]{2}`)
 
 // session begins what ASP.NET takes out of a path: its sessions without cookies, (S(…)), wherever they stand.
-var session = regexp.MustCompile(`(?i)\([afs]\(`)
+var session = lazy.Pattern(`(?i)\([afs]\(`)
 
 // spelled gives a path of an inspected name its one spelling: what was escaped is decoded, but for a slash. Unlike the
 // routes, whose clients are known, a name may have clients that escape what they need not, write %2f for %2F, and have a
@@ -73,10 +74,10 @@ func segments(path string) *Refusal {
 		if i > 0 && read == path {
 			break
 		}
-		if strings.Count(read, "/") != strings.Count(path, "/") || strings.Contains(read, `\`) || escape.MatchString(read) {
+		if strings.Count(read, "/") != strings.Count(path, "/") || strings.Contains(read, `\`) || escape().MatchString(read) {
 			return refuse("path", "the path has a character that servers take for another, or an escape within an escape")
 		}
-		if session.MatchString(read) {
+		if session().MatchString(read) {
 			return refuse("path", "the path has what ASP.NET takes out of it")
 		}
 		pieces := strings.Split(strings.ReplaceAll(read, escapedSlash, "/"), "/")[1:]

@@ -3,16 +3,17 @@ package registry
 import (
 	"bytes"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // https://doc.rust-lang.org/cargo/reference/registry-index.html. pubtime is said by crates.io.
 
 var (
-	crateIndex    = regexp.MustCompile(`^/(?:[123]|[a-z0-9_-]{2})/(?:.*/)?([a-z0-9][a-z0-9_-]*)$`)
-	crateDownload = regexp.MustCompile(`^/dl/([A-Za-z0-9][A-Za-z0-9_-]*)/([0-9][0-9A-Za-z.+-]*)/download$`)
+	crateIndex    = lazy.Pattern(`^/(?:[123]|[a-z0-9_-]{2})/(?:.*/)?([a-z0-9][a-z0-9_-]*)$`)
+	crateDownload = lazy.Pattern(`^/dl/([A-Za-z0-9][A-Za-z0-9_-]*)/([0-9][0-9A-Za-z.+-]*)/download$`)
 )
 
 // template is where crates are downloaded from, as the index's config.json has it.
@@ -34,10 +35,10 @@ func (q *inquiry) crates() (*Answer, error) {
 		// Without "api", cargo has nowhere to publish to.
 		return document("application/json", []byte(`{"dl":`), quoted(q.Base+"/dl"), []byte("}"))
 	}
-	if parts := crateDownload.FindStringSubmatch(q.Path); parts != nil {
+	if parts := crateDownload().FindStringSubmatch(q.Path); parts != nil {
 		return q.crate(parts[1], parts[2])
 	}
-	parts := crateIndex.FindStringSubmatch(q.Path)
+	parts := crateIndex().FindStringSubmatch(q.Path)
 	if parts == nil || q.Path != indexPath(parts[1]) {
 		return nil, q.unknown()
 	}

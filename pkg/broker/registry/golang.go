@@ -3,13 +3,14 @@ package registry
 import (
 	"bytes"
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // https://go.dev/ref/mod#goproxy-protocol, and #checksum-database. A version's time is that of its commit.
@@ -23,15 +24,15 @@ const (
 )
 
 var (
-	goPath = regexp.MustCompile(`^/(.+)/@(?:(latest)|v/(list)|v/([^/]+)\.(info|mod|zip))$`)
-	goSums = regexp.MustCompile(`^/sumdb/([a-z0-9.-]+)(/supported|/latest|/lookup/.+|/tile/.+)$`)
+	goPath = lazy.Pattern(`^/(.+)/@(?:(latest)|v/(list)|v/([^/]+)\.(info|mod|zip))$`)
+	goSums = lazy.Pattern(`^/sumdb/([a-z0-9.-]+)(/supported|/latest|/lookup/.+|/tile/.+)$`)
 )
 
 func (q *inquiry) golang() (*Answer, error) {
-	if parts := goSums.FindStringSubmatch(q.Path); parts != nil {
+	if parts := goSums().FindStringSubmatch(q.Path); parts != nil {
 		return q.sums(parts[1], parts[2])
 	}
-	parts := goPath.FindStringSubmatch(q.Path)
+	parts := goPath().FindStringSubmatch(q.Path)
 	if parts == nil {
 		return nil, q.unknown()
 	}

@@ -8,29 +8,30 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // https://maven.apache.org/repositories/layout.html and https://maven.apache.org/repositories/metadata.html. When a
 // version was published is said by the date of its POM (Last-Modified).
 
 var (
-	mavenPath     = regexp.MustCompile(`^/(?:[A-Za-z0-9_.+-]+/)+[A-Za-z0-9_.+-]+$`)
-	mavenMetadata = regexp.MustCompile(`^maven-metadata\.xml(|\.sha1|\.md5|\.sha256|\.sha512)$`)
+	mavenPath     = lazy.Pattern(`^/(?:[A-Za-z0-9_.+-]+/)+[A-Za-z0-9_.+-]+$`)
+	mavenMetadata = lazy.Pattern(`^maven-metadata\.xml(|\.sha1|\.md5|\.sha256|\.sha512)$`)
 )
 
 // changes says whether a version is one that does: ArtifactUtils.isSnapshot of Maven's.
 func changes(version string) bool { return strings.HasSuffix(strings.ToUpper(version), "SNAPSHOT") }
 
 func (q *inquiry) maven() (*Answer, error) {
-	if !mavenPath.MatchString(q.Path) {
+	if !mavenPath().MatchString(q.Path) {
 		return nil, q.unknown()
 	}
 	segments := strings.Split(q.Path[1:], "/")
 	n := len(segments)
-	if parts := mavenMetadata.FindStringSubmatch(segments[n-1]); parts != nil {
+	if parts := mavenMetadata().FindStringSubmatch(segments[n-1]); parts != nil {
 		return q.metadata(segments[:n-1], parts[1])
 	}
 	if n < 4 {
@@ -157,7 +158,7 @@ func (q *inquiry) readMetadata(below string, xml []byte) ([]byte, error) {
 		item, ok := bytes.CutPrefix(bytes.TrimSpace(list), []byte("<version>"))
 		v, after, closed := bytes.Cut(item, []byte("</version>"))
 		name := strings.TrimSpace(string(v))
-		if !ok || !closed || !mavenPath.MatchString("/x/"+name) {
+		if !ok || !closed || !mavenPath().MatchString("/x/"+name) {
 			return nil, bad
 		}
 		versions, list = append(versions, name), after
@@ -193,11 +194,11 @@ func (q *inquiry) readMetadata(below string, xml []byte) ([]byte, error) {
 }
 
 var (
-	latestElement  = regexp.MustCompile(`<latest>[^<]*</latest>`)
-	releaseElement = regexp.MustCompile(`<release>[^<]*</release>`)
+	latestElement  = lazy.Pattern(`<latest>[^<]*</latest>`)
+	releaseElement = lazy.Pattern(`<release>[^<]*</release>`)
 )
 
 func retold(xml []byte, latest, release string) []byte {
-	xml = latestElement.ReplaceAllLiteral(xml, []byte("<latest>"+latest+"</latest>"))
-	return releaseElement.ReplaceAllLiteral(xml, []byte("<release>"+release+"</release>"))
+	xml = latestElement().ReplaceAllLiteral(xml, []byte("<latest>"+latest+"</latest>"))
+	return releaseElement().ReplaceAllLiteral(xml, []byte("<release>"+release+"</release>"))
 }

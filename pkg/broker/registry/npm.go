@@ -2,9 +2,10 @@ package registry
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // https://github.com/npm/registry/blob/main/docs/REGISTRY-API.md and docs/responses/package-metadata.md there.
@@ -18,13 +19,13 @@ const (
 	npmDefault = "https://registry.npmjs.org"
 )
 
-var npmPath = regexp.MustCompile(`^/((?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~_][A-Za-z0-9._~-]*)(/-/[^/].*|/[^/]+)?$`)
+var npmPath = lazy.Pattern(`^/((?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~_][A-Za-z0-9._~-]*)(/-/[^/].*|/[^/]+)?$`)
 
 func (q *inquiry) npm() (*Answer, error) {
 	if q.Path == "/-/ping" || q.Path == "/-/npm/v1/keys" {
 		return file("", q.Path)
 	}
-	parts := npmPath.FindStringSubmatch(q.Path)
+	parts := npmPath().FindStringSubmatch(q.Path)
 	if parts == nil {
 		return nil, q.unknown()
 	}
@@ -181,7 +182,7 @@ func (q *inquiry) npmVersion(name string, m member) (npmVersion, error) {
 		return v, bad
 	}
 	path := u.Path[i:]
-	if !npmPath.MatchString(path) || !plain(path) || strings.ContainsAny(path, "%?#") {
+	if !npmPath().MatchString(path) || !plain(path) || strings.ContainsAny(path, "%?#") {
 		return v, bad
 	}
 	base := q.Base

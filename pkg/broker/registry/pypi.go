@@ -2,11 +2,12 @@ package registry
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // https://packaging.python.org/en/latest/specifications/simple-repository-api/, which has PEP 503 (HTML), 691 (JSON),
@@ -15,19 +16,19 @@ import (
 const pypiJSON = "application/vnd.pypi.simple.v1+json"
 
 var (
-	pypiIndex = regexp.MustCompile(`^/simple/([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)/?$`)
-	pypiFile  = regexp.MustCompile(`^/files/([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([^/]+)(/.+)$`)
-	separator = regexp.MustCompile(`[-_.]+`)
+	pypiIndex = lazy.Pattern(`^/simple/([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)/?$`)
+	pypiFile  = lazy.Pattern(`^/files/([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([^/]+)(/.+)$`)
+	separator = lazy.Pattern(`[-_.]+`)
 )
 
 // projectName is the one spelling of a project's name.
-func projectName(s string) string { return strings.ToLower(separator.ReplaceAllString(s, "-")) }
+func projectName(s string) string { return strings.ToLower(separator().ReplaceAllString(s, "-")) }
 
 func (q *inquiry) pypi() (*Answer, error) {
-	if parts := pypiFile.FindStringSubmatch(q.Path); parts != nil {
+	if parts := pypiFile().FindStringSubmatch(q.Path); parts != nil {
 		return q.pypiFile(parts[1], parts[2], parts[3])
 	}
-	parts := pypiIndex.FindStringSubmatch(q.Path)
+	parts := pypiIndex().FindStringSubmatch(q.Path)
 	if parts == nil {
 		return nil, q.unknown()
 	}

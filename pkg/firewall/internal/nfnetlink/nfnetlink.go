@@ -65,6 +65,7 @@ func Socket() (int, error) {
 type Conn struct {
 	fd   int
 	open bool
+	buf  []byte // of a listing: a new one for each would be as many new pages
 }
 
 // Stream sends r and calls do with one answer after another. What do is given is only good until it returns: a listing
@@ -77,7 +78,7 @@ func (c *Conn) Stream(r Request, do func(Attrs) error) error {
 		}
 		c.fd, c.open = fd, true
 	}
-	ended, err := stream(c.fd, r, do)
+	ended, err := c.stream(r, do)
 	if !ended { // an answer that comes too late must not be taken for one of the next exchange
 		c.Close()
 	}
@@ -100,13 +101,14 @@ func Stream(r Request, do func(Attrs) error) error {
 
 // StreamOn is Stream on a socket that nobody else uses.
 func StreamOn(fd int, r Request, do func(Attrs) error) error {
-	_, err := stream(fd, r, do)
+	c := Conn{fd: fd, open: true}
+	_, err := c.stream(r, do)
 	return err
 }
 
 // stream says, besides the error, whether the kernel has said all that it had to say.
-func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
-	if err := unix.Sendto(fd, r.Encode(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+func (c *Conn) stream(r Request, do func(Attrs) error) (ended bool, err error) {
+	if err := unix.Sendto(c.fd, r.Encode(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return false, err
 	}
 	// The kernel sends no more at once of a listing (af_netlink.c, netlink_recvmsg), nor of a single answer (NLMSG_GOODSIZE).
@@ -114,9 +116,11 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 	if r.Flags&unix.NLM_F_DUMP == unix.NLM_F_DUMP {
 		size = 1 << 16
 	}
-	buf := make([]byte, size)
+	if len(c.buf) < size {
+		c.buf = make([]byte, size)
+	}
 	for !ended {
-		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		n, from, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_TRUNC)
 		kernel, ok := from.(*unix.SockaddrNetlink)
 		switch {
 		case err == unix.EINTR:
@@ -125,10 +129,10 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 			return false, err
 		case !ok || kernel.Pid != 0: // another process with NET_ADMIN may write here
 			continue
-		case n > len(buf):
+		case n > len(c.buf):
 			return false, errors.New("an answer does not fit")
 		}
-		err = EachMessage(buf[:n], func(typ uint16, data []byte) error {
+		err = EachMessage(c.buf[:n], func(typ uint16, data []byte) error {
 			if typ == unix.NLMSG_DONE || typ == unix.NLMSG_ERROR {
 				ended = true
 				if len(data) >= 4 && int32(binary.NativeEndian.Uint32(data)) < 0 {

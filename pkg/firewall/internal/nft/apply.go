@@ -103,7 +103,7 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 	if err := n.fill(live, p); err != nil {
 		return err
 	}
-	return n.swap(live, p)
+	return n.swap(live, want, p)
 }
 
 // misshapen says whether live holds a chain or a set of p's name that isn't
@@ -163,13 +163,10 @@ func (n *Backend) each(do func(*nftables.Set, []nftables.SetElement) error, s *n
 	return nil
 }
 
-// swap replaces all rules by those of p and deletes what p doesn't know.
-func (n *Backend) swap(live *liveTable, p plan.Plan) error {
+// swap replaces all rules by those of p, which makes want, and deletes what p doesn't know.
+func (n *Backend) swap(live, want *liveTable, p plan.Plan) error {
 	t := n.handle()
-	same, zones, err := zoneChains(live, p)
-	if err != nil {
-		return err
-	}
+	same, zones := zoneChains(live, want, p)
 	chains := slices.Sorted(maps.Keys(live.hooks))
 	for _, name := range chains {
 		if !same[name] {
@@ -189,7 +186,7 @@ func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 			n.conn.DelSet(&nftables.Set{Name: name, Table: t})
 		}
 	}
-	err = n.conn.Flush()
+	err := n.conn.Flush()
 	for _, c := range zones {
 		if err == nil {
 			err = n.addZone(t, c, p)

@@ -84,6 +84,17 @@ func (r *reader) table(chains ...string) (*liveTable, error) {
 	return t, nil
 }
 
+// tables are the names of those tables of this network namespace that are ours.
+func (r *reader) tables(ours func(name string) bool) (names []string, err error) {
+	err = r.Stream(get(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, nil), func(m nfnetlink.Attrs) error {
+		if name := m.String(unix.NFTA_TABLE_NAME); ours(name) {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names, err
+}
+
 // generation is the number of the last change of any table in this network namespace, which is never 0.
 func (r *reader) generation() (n uint32, err error) {
 	err = r.Stream(get(unix.NFT_MSG_GETGEN, 0, nil), func(m nfnetlink.Attrs) error {

@@ -85,6 +85,7 @@ func (n *Backend) probe() error {
 	if err != nil {
 		return err
 	}
+	p.Samples() // a rule takes the kernel some 20 µs
 	for i := range p.Chains {
 		p.Chains[i].Hook = ""
 	}
@@ -157,17 +158,12 @@ func Remove() error {
 	return nfnetlink.Explain("remove rules of the nftables backend", conn.Flush())
 }
 
-// RemoveTables removes those tables that are ours by their name.
+// RemoveTables removes those tables that are ours by their name, over a socket of its own: see nfnetlink.Conn for what
+// its end waits for.
 func RemoveTables(ours func(name string) bool) error {
 	var read reader
 	defer read.Close()
-	var names []string
-	err := read.Stream(get(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, nil), func(m nfnetlink.Attrs) error {
-		if name := m.String(unix.NFTA_TABLE_NAME); ours(name) {
-			names = append(names, name)
-		}
-		return nil
-	})
+	names, err := read.tables(ours)
 	if err != nil || len(names) == 0 {
 		return nfnetlink.Explain("look for tables", err)
 	}
@@ -175,6 +171,19 @@ func RemoveTables(ours func(name string) bool) error {
 	if err != nil {
 		return nfnetlink.Explain("remove tables", err)
 	}
+	return removeTables(conn, names)
+}
+
+// RemoveTables is the same over the sockets that are open.
+func (n *Backend) RemoveTables(ours func(name string) bool) error {
+	names, err := n.read.tables(ours)
+	if err != nil || len(names) == 0 {
+		return nfnetlink.Explain("look for tables", err)
+	}
+	return removeTables(n.conn, names)
+}
+
+func removeTables(conn *nftables.Conn, names []string) error {
 	for _, name := range names {
 		conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
 	}

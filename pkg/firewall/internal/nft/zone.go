@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -23,13 +22,9 @@ import (
 // setZone is the verdict of such rules.
 const setZone = "ct original zone set"
 
-// zoneChains returns the chains of p that set zones: those that live has as they are wanted, and the others. A flow
+// zoneChains returns the chains of p, which makes want, that set zones: those that live has as they are wanted, and the others. A flow
 // whose packets are in turns in a zone and in none would be two, so rules that are there are not replaced.
-func zoneChains(live *liveTable, p plan.Plan) (same map[string]bool, other []plan.Chain, err error) {
-	want, err := wanted(p)
-	if err != nil {
-		return nil, nil, err
-	}
+func zoneChains(live, want *liveTable, p plan.Plan) (same map[string]bool, other []plan.Chain) {
 	same = map[string]bool{}
 	for _, c := range p.Chains {
 		if !setsZones(c) {
@@ -41,7 +36,7 @@ func zoneChains(live *liveTable, p plan.Plan) (same map[string]bool, other []pla
 			other = append(other, c)
 		}
 	}
-	return same, other, nil
+	return same, other
 }
 
 func setsZones(c plan.Chain) bool {
@@ -135,16 +130,19 @@ func discard(c *netlink.Conn) {
 	})
 }
 
+// probeZone says whether the kernel puts flows into zones, by one transaction that changes nothing.
 func (n *Backend) probeZone() bool {
 	t := n.probeTable()
-	n.conn.AddTable(t)
-	n.conn.AddChain(&nftables.Chain{Name: "probe", Table: t})
-	err := n.conn.Flush()
+	table, chain := nfnetlink.Text(unix.NFTA_TABLE_NAME, t.Name), nfnetlink.Text(unix.NFTA_CHAIN_TABLE, t.Name)
+	r := plan.Rule{Matches: []plan.Match{{Field: "meta skuid", Value: uint32(1)}}, Verdict: plan.Verdict{Do: setZone, N: 1}}
+	rule, err := zoneRule(t, "probe", r, plan.Plan{})
 	if err == nil {
-		r := plan.Rule{Matches: []plan.Match{{Field: "meta skuid", Value: uint32(1)}}, Verdict: plan.Verdict{Do: setZone, N: 1}}
-		err = n.addZone(t, plan.Chain{Name: "probe", Rules: []plan.Rule{r}}, plan.Plan{})
-		n.conn.DelTable(t)
-		err = cmp.Or(err, n.conn.Flush())
+		err = n.transact(
+			get(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, table),
+			get(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, append(chain, nfnetlink.Text(unix.NFTA_CHAIN_NAME, "probe")...)),
+			rule,
+			get(unix.NFT_MSG_DELTABLE, 0, table),
+		)
 	}
 	if err != nil {
 		n.log.Debug("flows can't be put into zones", "error", err)
