@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -215,7 +216,7 @@ func selftestCommand() command {
 		example: "agent-init selftest",
 		flags:   b.flags,
 		run: func(ctx context.Context, e environment, _ []string) error {
-			prove := makeProbes
+			prove := probePublished
 			switch {
 			case len(b.gateway.items)+len(b.reach.items)+len(b.allowed.items) > 0:
 				prove = b.prove
@@ -272,23 +273,28 @@ func probeCommand() command {
 	return c
 }
 
-// runProbes is for the keeper, which parses no JSON of a child's.
+// runProbes is for the keeper, which says what to try when it is time, and parses no JSON of a child's.
 func runProbes(ctx context.Context) error {
-	report, err := makeProbes(ctx)
+	report, err := makeProbes(ctx, func(plan *selftest.Plan) error { return json.NewDecoder(os.Stdin).Decode(plan) })
 	if err == nil {
 		_, err = os.Stdout.Write(report.Pack())
 	}
 	return cmp.Or(err, verdict(report.OK, fault.SelfTest))
 }
 
-func makeProbes(ctx context.Context) (selftest.Report, error) {
+// probePublished is for the agent itself.
+func probePublished(ctx context.Context) (selftest.Report, error) {
+	return makeProbes(ctx, func(plan *selftest.Plan) error { return state.Published(state.ProbesFile, plan) })
+}
+
+func makeProbes(ctx context.Context, read func(*selftest.Plan) error) (selftest.Report, error) {
 	// The running agent, which has the same uid, is not to write the report from outside.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}
 	var plan selftest.Plan
-	if err := state.Published(state.ProbesFile, &plan); err != nil {
-		return selftest.Report{}, err
+	if err := read(&plan); err != nil {
+		return selftest.Report{}, fmt.Errorf("read what to try: %w", err)
 	}
 	return probe.Run(ctx, plan), nil
 }

@@ -2,19 +2,15 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -25,59 +21,19 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// runSelfTest runs the probes in a process that has exactly what the agent has.
-// Beside an agent that runs, nobody sees what it writes but the keeper.
-func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
+// runSelfTest has p try what is in plan, and ends it.
+func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, p *prober) (selftest.Report, error) {
+	defer p.end(k.base)
 	k.guard.overheard.about(plan)
 	if err := k.guard.announce(&plan); err != nil {
 		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
 	}
 	defer func() { _ = k.guard.announce(nil) }() // a guard that has ended knows of no self-test
-	r, w, err := os.Pipe()
-	if err != nil {
-		return selftest.Report{}, err
+	report, err := p.prove(ctx, plan)
+	if err == nil {
+		k.guard.overheard.explain(report)
 	}
-	defer r.Close()
-	o := stage.Options{Spec: k.agent.spec(), Stdout: w, Stderr: os.Stderr}
-	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName}, "/"
-	if c := k.config.Cell; c != nil {
-		o.Spec.Argv = append(o.Spec.Argv, c.Name)
-	}
-	if beside {
-		o.Stderr = nil
-	}
-	if beside || os.Getpid() != 1 { // else there is no agent yet
-		exe, path, err := stage.UnreadableSelf(stage.FDAlone)
-		if err != nil {
-			return selftest.Report{}, err
-		}
-		defer exe.Close()
-		o.Files = []*os.File{exe}
-		o.Spec.Argv[0] = path
-	}
-	p, err := stage.Spawn(k.reaper, o)
-	w.Close()
-	if err != nil {
-		return selftest.Report{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, selftest.Time)
-	defer cancel()
-	if err := r.SetReadDeadline(time.Now().Add(selftest.Time)); err != nil {
-		return selftest.Report{}, err
-	}
-	report, decoded := selftest.ReadPacked(r)
-	st, err := p.Wait(ctx)
-	if err != nil {
-		stage.Kill(k.log, p, syscall.SIGKILL)
-		return selftest.Report{}, errors.New("it did not end in time")
-	}
-	if decoded != nil {
-		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
-	}
-	k.guard.overheard.explain(report)
-	// Both must say so: the report is for people, the status is the verdict.
-	report.OK = report.OK && st.Code() == fault.OK
-	return report, nil
+	return report, err
 }
 
 // knownNames are names under which a policy may allow, on purpose, an address that the standard plan tries.
@@ -187,17 +143,17 @@ func targets(entries []string) []selftest.Target {
 }
 
 // prove runs the self-test at the start, and says whether the agent may be started.
-func (k *keeper) prove(ctx context.Context) error {
+func (k *keeper) prove(ctx context.Context, p *prober) error {
 	plan := k.selfTestPlan()
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return err
 	}
-	if k.config.Selftest == "off" {
+	if p == nil {
 		k.log.Warn("the self-test is off: nothing was proved")
 		return nil
 	}
 	k.waitFor(reachedFor(plan), selftest.Time)
-	report, err := k.runSelfTest(ctx, plan, false)
+	report, err := k.runSelfTest(ctx, plan, p)
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
@@ -231,7 +187,11 @@ func (k *keeper) probe(ctx context.Context) (selftest.Report, error) {
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return selftest.Report{}, err
 	}
-	return k.runSelfTest(ctx, plan, true)
+	p, err := k.agent.newProber(true)
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	return k.runSelfTest(ctx, plan, p)
 }
 
 // proveAgain runs the self-test for a person, by the policy that is in force now. The status keeps what the start has

@@ -55,8 +55,11 @@ type (
 
 		exporter *exporterKeeper // likewise
 	}
-	ruled  struct{ *keeper } // the policy's rules are in force
-	served struct{ *keeper } // names are answered
+	ruled struct { // the policy's rules are in force
+		*keeper
+		prober *prober // nil: nothing is to be proved
+	}
+	served ruled // names are answered
 )
 
 // starting runs steps. Behind one that has failed, none is run.
