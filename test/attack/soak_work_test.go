@@ -72,25 +72,32 @@ type duty struct {
 	do           func(n int)
 }
 
-// duties are what a run does, and how often. All of it together takes one hundredth of a processor or two.
+// duties are what a run does, and how often: as little as shows something, so that a machine can do other things beside it.
 func (s *soaked) duties() []duty {
 	second := time.Second
-	list := []duty{
-		{1 * second, 5 * second, s.allows},
-		{2 * second, 7 * second, s.denies},
+	return []duty{
+		{1 * second, 6 * second, s.allows},
+		{2 * second, 8 * second, s.denies},
 		{3 * second, 10 * second, s.passes},
 		{4 * second, 15 * second, s.moves},
 		{11 * second, 15 * second, s.arrives},
-		{5 * second, 45 * second, s.reloads},
-		{8 * second, 60 * second, s.grants},
+		{5 * second, s.pace(45 * second), s.reloads},
+		{6 * second, s.pace(granting), s.grants},
 		{9 * second, 120 * second, s.window},
-		{10 * second, 10 * second, func(int) { s.look(); s.sample() }},
+		{s.pace(10 * second), s.pace(10 * second), func(int) { s.look(); s.sample() }},
 		{60 * second, 60 * second, func(int) { s.save() }},
 	}
+}
+
+// granting is how often something of a grant is done.
+const granting = 24 * time.Second
+
+// pace is how often something is done that is to be done a few times in a short run, too.
+func (s *soaked) pace(usually time.Duration) time.Duration {
 	if s.lasts < soakJudged {
-		list[8].first, list[8].every = 2*second, 2*second
+		return max(usually/6, 2*time.Second)
 	}
-	return list
+	return usually
 }
 
 // work does the duties, each in its time, until the end. What is allowed is tried at once when a guard was killed.
@@ -330,22 +337,26 @@ func (s *soaked) reloads(n int) {
 	s.shut("flip.test", s.flip)
 }
 
-// grants allows a name for a while, and denies it before the while is over, in turns.
+// grants allows a name for a while, looks whether that has ended, and another time denies it before it does.
 func (s *soaked) grants(n int) {
-	const url = "https://granted.test/"
-	s.open[s.granted] = true
-	if n%2 == 0 {
-		s.did("allow", "granted.test", "--for", "3s")
+	switch n % 3 {
+	case 0:
+		s.open[s.granted] = true
+		s.did("allow", "granted.test", "--for", (s.pace(granting) / 2).String())
 		s.resolved("granted.test", s.granted)
+		s.count("grants")
+		return
+	case 1:
 		if !eventually(lab.Patience, func() bool { return len(s.world.grants()) == 0 }) {
 			s.Error("a grant does not end")
 		}
-	} else {
+	case 2:
+		s.open[s.granted] = true
 		s.did("allow", "granted.test", "--for", "10m")
-		s.allowed("http", "-timeout", "2s", url)
+		s.allowed("http", "-timeout", "2s", "https://granted.test/")
 		s.did("deny", "granted.test")
+		s.count("grants")
 	}
-	s.count("grants")
 	s.shut("granted.test", s.granted)
 }
 
@@ -427,7 +438,7 @@ func hostOf(r lab.Request) string {
 	return r.Host
 }
 
-// slow is a server whose answer is a line each second, for as long as is asked for.
+// slow is a server whose answer is a line every other second, for as long as is asked for.
 type slow struct{}
 
 func (slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -437,7 +448,7 @@ func (slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer t.Stop()
 		end = t.C
 	}
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
 		if _, err := fmt.Fprintln(w, "data"); err != nil || http.NewResponseController(w).Flush() != nil {

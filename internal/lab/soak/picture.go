@@ -94,8 +94,11 @@ func (s *Series) draw(w io.Writer, p panel, top float64) {
 	}
 	for t, every := 0.0, tick(end); t <= end; t += every {
 		anchor := "middle"
-		if t == 0 {
+		switch {
+		case t == 0:
 			anchor = "start"
+		case t+every/4 > end:
+			anchor = "end"
 		}
 		fmt.Fprintf(w, "  <text x=\"%.1f\" y=\"%.0f\" text-anchor=\"%s\">%s</text>\n", x(t), top+height-below+16, anchor, span(t))
 	}
