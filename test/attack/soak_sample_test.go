@@ -87,7 +87,7 @@ func takes(values map[string]float64, who string, host int) {
 // logged is how large the files of the audit log are together. None may be larger than it is to be, and none more.
 func (s *soaked) logged() (sum float64) {
 	s.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/var/log/agent-init/audit*", s.agent.Pid()))
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/var/log/agent-init/audit.jsonl*", s.agent.Pid()))
 	must(s.T, err)
 	for _, f := range files {
 		if info, err := os.Stat(f); err == nil {

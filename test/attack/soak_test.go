@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	soakUsual  = 18 * time.Second // of which nearly all is waiting
+	soakUsual  = 20 * time.Second // of which nearly all is waiting
 	soakJudged = 10 * time.Minute // a shorter run says nothing of what grows
 	soakLog    = 64 << 10         // of a file of the audit log
 	soakFiles  = 3
@@ -67,7 +67,7 @@ func TestLabSoak(t *testing.T) {
 	if n := s.repairs(); n != 0 {
 		t.Errorf("the rules were repaired %d times", n)
 	}
-	t.Logf("%v, until the guard served again: %v\n%s", lasts, s.took, s.series.Table())
+	t.Logf("%v; from a kill to the next allowed connection: %v\n%s", lasts, s.took, s.series.Table())
 	if lasts >= soakJudged {
 		for _, fault := range s.series.Judge() {
 			t.Error(fault)
@@ -83,8 +83,10 @@ func newSoak(t *testing.T, lasts time.Duration) *soaked {
 	t.Helper()
 	l := newLab(t)
 	evilZone(l)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed of its chance is %d", seed)
 	s := &soaked{begin: time.Now(), lasts: lasts, open: map[netip.Addr]bool{}, done: map[string]float64{},
-		random: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)), dir: os.Getenv("AGENT_INIT_SOAK_DIR"),
+		random: rand.New(rand.NewPCG(seed, 0)), dir: os.Getenv("AGENT_INIT_SOAK_DIR"),
 		hurry: make(chan struct{}, 1)}
 	s.series = soak.New(soakColumns()...)
 	for _, a := range slices.Concat(lab.Names()["ok.test"], lab.Names()["ok2.test"]) {
@@ -176,7 +178,7 @@ func (s *soaked) hold(ctx context.Context, origin string) {
 		s.done["held"]++
 		cut := s.killed.After(begun)
 		s.mu.Unlock()
-		if (err != nil || !v.OK) && !cut {
+		if (err != nil || !v.OK) && !cut && !outOfTime(v) {
 			s.Errorf("%s was cut, and no guard has ended: %s", origin, r)
 		}
 	}

@@ -56,6 +56,7 @@ type mover struct {
 	name string
 	addr netip.Addr
 	used bool
+	at   time.Time // when it took that address
 }
 
 // leftover is an address that a name has left.
@@ -81,21 +82,18 @@ func (s *soaked) duties() []duty {
 		{3 * second, 10 * second, s.passes},
 		{4 * second, 15 * second, s.moves},
 		{11 * second, 15 * second, s.arrives},
-		{5 * second, s.pace(45 * second), s.reloads},
-		{6 * second, s.pace(granting), s.grants},
+		{5 * second, s.pace(45*second, 7*second), s.reloads},
+		{6 * second, s.pace(24*second, 11*second), s.grants},
 		{9 * second, 120 * second, s.window},
-		{s.pace(10 * second), s.pace(10 * second), func(int) { s.look(); s.sample() }},
+		{2 * second, s.pace(10*second, 2*second), func(int) { s.look(); s.sample() }},
 		{60 * second, 60 * second, func(int) { s.save() }},
 	}
 }
 
-// granting is how often something of a grant is done.
-const granting = 24 * time.Second
-
 // pace is how often something is done that is to be done a few times in a short run, too.
-func (s *soaked) pace(usually time.Duration) time.Duration {
+func (s *soaked) pace(usually, short time.Duration) time.Duration {
 	if s.lasts < soakJudged {
-		return max(usually/6, 2*time.Second)
+		return short
 	}
 	return usually
 }
@@ -122,7 +120,7 @@ func (s *soaked) work(ctx context.Context, list []duty) {
 			return
 		case <-s.hurry:
 			t.Stop()
-			s.allowed("http", "-timeout", "2s", "https://ok.test/")
+			s.allowed("http", "-timeout", "10s", "https://ok.test/")
 			continue
 		case <-t.C:
 		}
@@ -167,37 +165,49 @@ func (s *soaked) ask(args ...string) lab.Poke {
 	return p
 }
 
-// allowed tries something that has to work: at once, or when there is a guard again.
+// allowed tries something that has to work: at once, or when there is a guard again. A machine that does not come to it
+// is given the time.
 func (s *soaked) allowed(args ...string) {
 	s.Helper()
-	for {
+	for first := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		begun := time.Now()
 		p := s.ask(args...)
-		s.mu.Lock()
-		since := s.down
-		if p.OK && since.Before(begun) {
-			if !since.IsZero() {
-				s.took = append(s.took, time.Since(since).Round(time.Millisecond))
-				s.done["slowest_ms"] = max(s.done["slowest_ms"], float64(time.Since(since).Milliseconds()))
-			}
-			s.down = time.Time{}
-		}
-		if p.OK {
-			s.done["allowed"]++
-		}
-		s.mu.Unlock()
+		since, works := s.tried(begun, p.OK)
 		switch {
-		case p.OK:
+		case works:
 			return
-		case since.IsZero():
+		case since.IsZero() && !outOfTime(p):
 			s.Errorf("does not work, and no guard has ended: %v: %s", args, p)
 			return
-		case time.Since(since) > lab.Patience:
-			s.Errorf("does not work %v after the guard was killed: %v: %s", time.Since(since), args, p)
+		case time.Since(first) > lab.Patience:
+			s.Errorf("does not work after %v, and a guard ended at %v: %v: %s", time.Since(first), since, args, p)
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// tried notes how something allowed went, and returns since when nothing had worked; zero: it did.
+func (s *soaked) tried(begun time.Time, ok bool) (since time.Time, works bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since = s.down
+	if !ok {
+		return since, false
+	}
+	s.done["allowed"]++
+	if since.Before(begun) {
+		if !since.IsZero() {
+			s.took = append(s.took, time.Since(since).Round(time.Millisecond))
+			s.done["slowest_ms"] = max(s.done["slowest_ms"], float64(time.Since(since).Milliseconds()))
+		}
+		s.down = time.Time{}
+	}
+	return since, true
+}
+
+// outOfTime says whether nothing was refused: a machine may be busy.
+func outOfTime(p lab.Poke) bool {
+	return strings.Contains(p.Err, "timeout") || strings.Contains(p.Err, "deadline exceeded")
 }
 
 // denied tries something that must not.
@@ -242,11 +252,11 @@ func (s *soaked) serve(l *lab.Lab, name string, a netip.Addr) {
 func (s *soaked) allows(n int) {
 	switch n % 3 {
 	case 0:
-		s.allowed("http", "-timeout", "2s", "https://ok.test/")
+		s.allowed("http", "-timeout", "10s", "https://ok.test/")
 	case 1:
-		s.allowed("http", "-timeout", "2s", "http://ok2.test/")
+		s.allowed("http", "-timeout", "10s", "http://ok2.test/")
 	case 2:
-		s.allowed("dns", "-timeout", "2s", at(lab.Upstream4, 53), "ok2.test", "AAAA")
+		s.allowed("dns", "-timeout", "10s", at(lab.Upstream4, 53), "ok2.test", "AAAA")
 	}
 }
 
@@ -263,7 +273,7 @@ func (s *soaked) denies(n int) {
 	case 3:
 		s.denied("udp", "-timeout", "300ms", "1.1.1.1:443")
 	case 4:
-		s.denied("http", "-timeout", "2s", "-addr", at(ok6, 80), "http://evil.test/")
+		s.denied("http", "-timeout", "10s", "-addr", at(ok6, 80), "http://evil.test/")
 	case 5:
 		s.denied("tcp", "-timeout", "1s", "-send", "x", at(ok4, 22))
 	}
@@ -274,7 +284,7 @@ func (s *soaked) passes(n int) {
 	name, a := fmt.Sprintf("n%d.cdn.test", n), s.fresh()
 	s.serve(s.lab, name, a)
 	if n%3 == 0 {
-		s.allowed("http", "-timeout", "2s", "https://"+name+"/")
+		s.allowed("http", "-timeout", "10s", "https://"+name+"/")
 	} else {
 		s.resolved(name, a)
 	}
@@ -287,7 +297,7 @@ func (s *soaked) resolved(name string, a netip.Addr) {
 	if a.Is6() {
 		kind = "AAAA"
 	}
-	s.allowed("dns", "-timeout", "2s", at(lab.Upstream4, 53), name, kind)
+	s.allowed("dns", "-timeout", "10s", at(lab.Upstream4, 53), name, kind)
 }
 
 // leave notes that nothing names an address any longer.
@@ -300,19 +310,19 @@ func (s *soaked) leave(name string, a netip.Addr, used bool) {
 func (s *soaked) moves(n int) {
 	m := &s.movers[n%len(s.movers)]
 	s.leave(m.name, m.addr, m.used)
-	m.addr, m.used = s.fresh(), false
+	m.addr, m.used, m.at = s.fresh(), false, time.Now()
 	s.serve(s.lab, m.name, m.addr)
 }
 
 // arrives visits every other name that has moved, some seconds later, where it is now.
 func (s *soaked) arrives(n int) {
 	m := &s.movers[n%len(s.movers)]
-	if n/len(s.movers)%2 == 1 {
+	if n/len(s.movers)%2 == 1 || time.Since(m.at) < 5*time.Second { // the old answer may still be known
 		return
 	}
 	m.used = true
 	s.lab.Web.Forget()
-	s.allowed("http", "-timeout", "2s", "https://"+m.name+"/")
+	s.allowed("http", "-timeout", "10s", "https://"+m.name+"/")
 	found := s.lab.Web.Requests(m.name)
 	if len(found) == 0 || found[len(found)-1].Dst.Addr() != m.addr {
 		s.Errorf("%s moved to %s, and is visited at %v", m.name, m.addr, found)
@@ -331,7 +341,7 @@ func (s *soaked) reloads(n int) {
 	}
 	s.count("reloads")
 	if n%2 == 0 {
-		s.allowed("http", "-timeout", "2s", "https://flip.test/")
+		s.allowed("http", "-timeout", "10s", "https://flip.test/")
 		return
 	}
 	s.shut("flip.test", s.flip)
@@ -342,7 +352,7 @@ func (s *soaked) grants(n int) {
 	switch n % 3 {
 	case 0:
 		s.open[s.granted] = true
-		s.did("allow", "granted.test", "--for", (s.pace(granting) / 2).String())
+		s.did("allow", "granted.test", "--for", "10s")
 		s.resolved("granted.test", s.granted)
 		s.count("grants")
 		return
@@ -353,7 +363,7 @@ func (s *soaked) grants(n int) {
 	case 2:
 		s.open[s.granted] = true
 		s.did("allow", "granted.test", "--for", "10m")
-		s.allowed("http", "-timeout", "2s", "https://granted.test/")
+		s.allowed("http", "-timeout", "10s", "https://granted.test/")
 		s.did("deny", "granted.test")
 		s.count("grants")
 	}
@@ -375,7 +385,7 @@ func (s *soaked) shut(name string, a netip.Addr) {
 	s.judge()
 	delete(s.open, a)
 	s.denied("tls", "-insecure", "-sni", name, at(a, 443))
-	s.denied("http", "-timeout", "2s", "-addr", at(a, 80), "http://"+name+"/")
+	s.denied("http", "-timeout", "10s", "-addr", at(a, 80), "http://"+name+"/")
 }
 
 // judge looks at all that has left the box since the last time: nothing may have, but to where it may.
