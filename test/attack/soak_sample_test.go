@@ -16,7 +16,7 @@ var soakProcesses = map[string]string{"guard": " guard", "sessions": "__sessions
 // soakColumns are what a sample has.
 func soakColumns() (out []string) {
 	for _, who := range []string{"keeper", "guard", "sessions"} {
-		for _, what := range []string{"private_kib", "resident_kib", "descriptors", "threads"} {
+		for _, what := range []string{"private_kib", "resident_kib", "descriptors", "threads", "cpu_ms"} {
 			out = append(out, who+"_"+what)
 		}
 	}
@@ -79,6 +79,13 @@ func takes(values map[string]float64, who string, host int) {
 	threads, err2 := os.ReadDir(fmt.Sprintf("/proc/%d/task", host))
 	if err != nil || err2 != nil || found["Rss:"] == 0 { // it has just ended
 		return
+	}
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", host)); err == nil {
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := append(strings.Fields(rest), make([]string, 13)...)
+		user, _ := strconv.ParseFloat(f[11], 64) // see proc_pid_stat(5): ticks, of which there are 100 a second
+		system, _ := strconv.ParseFloat(f[12], 64)
+		values[who+"_cpu_ms"] = 10 * (user + system)
 	}
 	values[who+"_private_kib"], values[who+"_resident_kib"] = found["Private_Dirty:"], found["Rss:"]
 	values[who+"_descriptors"], values[who+"_threads"] = float64(len(files)), float64(len(threads))

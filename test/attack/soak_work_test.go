@@ -321,11 +321,11 @@ func (s *soaked) arrives(n int) {
 		return
 	}
 	m.used = true
-	s.lab.Web.Forget()
+	begun := time.Now()
 	s.allowed("http", "-timeout", "10s", "https://"+m.name+"/")
 	found := s.lab.Web.Requests(m.name)
-	if len(found) == 0 || found[len(found)-1].Dst.Addr() != m.addr {
-		s.Errorf("%s moved to %s, and is visited at %v", m.name, m.addr, found)
+	if len(found) == 0 || found[len(found)-1].Time.Before(begun) || found[len(found)-1].Dst.Addr() != m.addr {
+		s.Errorf("%s moved to %s, and is visited at %+v", m.name, m.addr, found)
 	}
 }
 
@@ -391,32 +391,49 @@ func (s *soaked) shut(name string, a netip.Addr) {
 // judge looks at all that has left the box since the last time: nothing may have, but to where it may.
 func (s *soaked) judge() {
 	s.Helper()
+	first := map[netip.Addr]lab.Packet{}
 	for _, p := range s.box.TakePackets(lab.Routed, notToUpstreams) {
 		const reset = 4 // the only thing that goes to an address which was shut
-		if !s.open[p.Dst] && !(p.Proto == unix.IPPROTO_TCP && p.TCPFlags&reset != 0) {
-			s.count("arrived")
-			s.Errorf("left the box: %s", p)
+		if s.open[p.Dst] || p.Proto == unix.IPPROTO_TCP && p.TCPFlags&reset != 0 {
+			continue
 		}
+		s.count("arrived")
+		if _, ok := first[p.Dst]; !ok {
+			first[p.Dst] = p
+		}
+	}
+	for _, p := range first {
+		s.Errorf("left the box: %s", p)
 	}
 }
 
-// look judges what has left, and tries the addresses whose leases are over.
-func (s *soaked) look() {
+// unheard fails the test if a server heard of evil.test since the last time, at an address that is another's, too.
+func (s *soaked) unheard() {
 	s.Helper()
-	s.judge()
-	for _, r := range s.lab.Web.Requests("evil.test", "flip.test", "granted.test") {
-		if hostOf(r) == "evil.test" {
+	for _, r := range s.lab.Web.Requests("evil.test") {
+		s.count("arrived")
+		s.Errorf("arrived: %+v", r)
+	}
+	for _, h := range s.lab.Web.Hellos() {
+		if h.SNI == "evil.test" {
 			s.count("arrived")
-			s.Errorf("arrived: %+v", r)
+			s.Errorf("arrived: %+v", h)
 		}
 	}
-	if q := s.lab.Queries("evil.test"); len(q) > 0 {
+	for _, q := range s.lab.Queries("evil.test") {
 		s.count("arrived")
-		s.Errorf("a server was asked for %s", q[0].Name)
+		s.Errorf("a server was asked for %s", q.Name)
 	}
 	s.lab.Web.Forget()
 	s.lab.DNS.Forget()
 	s.lab.ForgetConns()
+}
+
+// look judges what has left and arrived, and tries the addresses whose leases are over.
+func (s *soaked) look() {
+	s.Helper()
+	s.judge()
+	s.unheard()
 	leases := s.leases()
 	var still []*leftover
 	for _, l := range s.left {
@@ -439,13 +456,6 @@ func (s *soaked) look() {
 		}
 	}
 	s.left = still
-}
-
-func hostOf(r lab.Request) string {
-	if r.SNI != "" {
-		return r.SNI
-	}
-	return r.Host
 }
 
 // slow is a server whose answer is a line every other second, for as long as is asked for.

@@ -14,15 +14,18 @@ import (
 
 // run is two hours of samples: what a keeper takes goes up and down, and by so much an hour up.
 func run(kibAnHour, descriptorsAnHour float64) *Series {
-	s := New("keeper_private_kib", "keeper_descriptors", "keeper_threads", "guard_private_kib", "kills")
+	s := New("keeper_private_kib", "keeper_descriptors", "keeper_threads", "sessions_private_kib",
+		"sessions_descriptors", "guard_private_kib", "kills")
 	random := rand.New(rand.NewPCG(1, 2))
 	for t := time.Duration(0); t <= 2*time.Hour; t += 10 * time.Second {
 		hours := t.Hours()
 		values := map[string]float64{
-			"keeper_private_kib": 6000 + 400*random.NormFloat64() + kibAnHour*hours,
-			"keeper_descriptors": 31 + float64(random.IntN(2)) + math.Floor(descriptorsAnHour*hours),
-			"keeper_threads":     17,
-			"kills":              math.Floor(t.Minutes()),
+			"keeper_private_kib":   6000 + 400*random.NormFloat64() + kibAnHour*hours,
+			"keeper_descriptors":   31 + float64(random.IntN(2)) + math.Floor(descriptorsAnHour*hours),
+			"keeper_threads":       17,
+			"sessions_private_kib": 3000,
+			"sessions_descriptors": 9,
+			"kills":                math.Floor(t.Minutes()),
 		}
 		if random.IntN(30) > 0 { // else the guard had just been killed
 			values["guard_private_kib"] = 4500

@@ -12,10 +12,11 @@ type Bound struct {
 	Most   float64
 }
 
-// Bounds are what a run is judged by: of the keeper, which lives from its beginning to its end. A descriptor or a few
-// KiB for each guard that was killed, for each reload or for each lease would be more.
+// Bounds are what a run is judged by: of the keeper and the session server, which live from its beginning to its end. A
+// descriptor or a few KiB for each guard that was killed, for each reload or for each lease would be more.
 func Bounds() []Bound {
-	return []Bound{{"keeper_private_kib", 512}, {"keeper_descriptors", 1}, {"keeper_threads", 1}}
+	return []Bound{{"keeper_private_kib", 512}, {"keeper_descriptors", 1}, {"keeper_threads", 1},
+		{"sessions_private_kib", 512}, {"sessions_descriptors", 1}}
 }
 
 // Judge returns a sentence for each bound that was not kept.
@@ -43,6 +44,7 @@ var taken = []struct {
 	{"guard, descriptors", "guard_descriptors", 1, 0},
 	{"guard, threads", "guard_threads", 1, 0},
 	{"session server, private and dirty, MiB", "sessions_private_kib", 1 << 10, 2},
+	{"session server, resident, MiB", "sessions_resident_kib", 1 << 10, 2},
 	{"session server, descriptors", "sessions_descriptors", 1, 0},
 	{"names leased", "leased_names", 1, 0},
 	{"elements of the lease sets", "set_elements", 1, 0},
@@ -63,6 +65,7 @@ var done = []struct{ name, column string }{
 	{"reloads that changed the policy", "reloads"},
 	{"windows of the session", "windows"},
 	{"audit log's files begun", "rotations"},
+	{"processor time of the keeper, ms", "keeper_cpu_ms"},
 }
 
 // Table is the series for people, as Markdown.
