@@ -128,7 +128,7 @@ func newSoak(t *testing.T, lasts time.Duration) *soaked {
 func (s *soaked) kill(ctx context.Context) {
 	every := min(time.Minute, s.lasts/3)
 	for {
-		at := time.Duration(s.random.Int64N(int64(every)))
+		at := time.Duration(s.number(int(every)))
 		if !rest(ctx, at) || s.lasts-time.Since(s.begin) < every/4 {
 			return
 		}
