@@ -131,6 +131,17 @@ stress: build
 	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|GateTLS|InspectedLarge|CeilingMany|GatewayMany|E75)' ./test/attack
 	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh -run '^TestContainer$$/^faults$$' -v
 
+SOAK        ?= 2h
+
+## soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
+soak: build
+	AGENT_INIT_SOAK=$(SOAK) AGENT_INIT_SOAK_DIR=$(CURDIR)/bin/soak AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
+		$(GO) test -count=1 -timeout 0 -v -run '^TestLabSoak$$' ./test/attack
+
+# Its picture and its figures into docs/stress.md.
+soak-docs:
+	$(GO) run ./internal/lab/cmd/soak -picture docs/soak.svg -page docs/stress.md bin/soak/soak.csv
+
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
@@ -245,5 +256,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -190,6 +190,18 @@ func (c *capture) close() error {
 // test fails, since then an empty answer proves nothing.
 func (b *Box) Packets(filters ...Filter) []Packet {
 	b.lab.tb.Helper()
+	return b.packets(false, filters)
+}
+
+// TakePackets is Packets, and forgets in the same moment what it has looked at: for a test that goes on for long, and of
+// which no packet is to go by unseen.
+func (b *Box) TakePackets(filters ...Filter) []Packet {
+	b.lab.tb.Helper()
+	return b.packets(true, filters)
+}
+
+func (b *Box) packets(forget bool, filters []Filter) []Packet {
+	b.lab.tb.Helper()
 	if err := b.capture.barrier(); err != nil {
 		b.lab.tb.Fatalf("lab: packets: %v", err)
 	}
@@ -208,6 +220,9 @@ next:
 			}
 		}
 		found = append(found, *p)
+	}
+	if forget {
+		b.capture.packets, b.capture.bytes = nil, 0
 	}
 	return found
 }
