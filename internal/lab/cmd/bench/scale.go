@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scaleRounds is how often a cost is taken at each size but the largest, where it is taken once.
+// scaleRounds is how often a cost is taken at each size, but for those of seconds, which are taken once.
 const scaleRounds = 3
 
 // What a cost of the keeper's may do while the agent makes more: grow by no more than these, whatever the agent makes.

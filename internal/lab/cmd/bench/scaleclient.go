@@ -126,7 +126,7 @@ func serveAll(at string) error {
 }
 
 // sendTime is for how long a client sends.
-const sendTime = 4 * time.Second
+const sendTime = 3 * time.Second
 
 // send sends as many packets a second as it can, up to n: "names FORM" are questions for ever other names, "name NAME"
 // for the same, and "packets" go to ever other addresses. It returns how many there were.

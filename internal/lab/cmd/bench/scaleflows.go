@@ -93,7 +93,7 @@ func scaleConnections(b *bench) {
 	b.moreDescriptors()
 	const each = 17_000 // of a port: what one client and one server may have open
 	var list bytes.Buffer
-	for port := 9101; port < 9104; port++ {
+	for port := 9101; port <= 9104; port++ { // nobody stays at the last, so that its ports are free
 		fmt.Fprintf(&list, "%s:%d\n", directAddr, port)
 		b.serves(port)
 	}
@@ -110,7 +110,7 @@ func scaleConnections(b *bench) {
 			}
 		}
 		var took time.Duration
-		b.client(box, &took, "one", 100, "-through", directAddr+":9103")
+		b.client(box, &took, "one", 100, "-through", directAddr+":9104")
 		one.took(n, took)
 		b.add(keeper, n, pid, rest)
 	}

@@ -90,7 +90,7 @@ func (b *bench) command(box *lab.Box, args ...string) time.Duration {
 }
 
 // calmTime is for how long that is waited for, lest a section take too long.
-const calmTime = 15 * time.Second
+const calmTime = 10 * time.Second
 
 // calm waits until processes do next to nothing.
 func (b *bench) calm(pids ...int) {
