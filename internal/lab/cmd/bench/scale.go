@@ -66,7 +66,8 @@ func (g *growth) add(size int, cost float64) {
 func (g *growth) took(size int, all ...time.Duration) { g.add(size, float64(median(all))) }
 
 // exponent fits cost = a·n^b by least squares of the logarithms. Below twice the smallest cost, what does not grow is
-// most of it, and says nothing of b. The last size before that is where growing begins. It is false if nothing doubles.
+// most of it, and says nothing of b: these sizes are left out, but for the last one if a single size is more. It is
+// false if nothing doubles.
 func (g *growth) exponent() (float64, bool) {
 	least := math.Inf(1)
 	for _, c := range g.costs {
@@ -75,7 +76,7 @@ func (g *growth) exponent() (float64, bool) {
 	from := len(g.costs)
 	for i, c := range g.costs {
 		if c >= 2*least && c > 0 {
-			from = max(i-1, 0)
+			from = max(min(i, len(g.costs)-2), 0)
 			break
 		}
 	}
