@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -80,15 +82,35 @@ func connect(to string) (net.Conn, error) {
 
 // keep opens as many connections as there may be, up to n, and keeps them until it is killed.
 func keep(to string, n int) error {
+	var mu sync.Mutex
 	var kept []net.Conn
-	var err error
-	for len(kept) < n && err == nil {
-		var c net.Conn
-		if c, err = connect(to); err == nil {
-			kept = append(kept, c)
-		}
+	var failed error
+	var all sync.WaitGroup
+	share := make(chan struct{}, n)
+	for range n {
+		share <- struct{}{}
 	}
-	fmt.Printf("kept %d %v\n", len(kept), err)
+	close(share)
+	for range rateClients {
+		all.Go(func() {
+			for range share {
+				c, err := connect(to)
+				mu.Lock()
+				if err == nil {
+					kept = append(kept, c)
+				} else {
+					failed = cmp.Or(failed, err)
+				}
+				enough := failed != nil
+				mu.Unlock()
+				if enough {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	fmt.Printf("kept %d %v\n", len(kept), failed)
 	time.Sleep(time.Hour) // or until the box ends
 	return kept[0].Close()
 }

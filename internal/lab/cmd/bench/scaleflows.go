@@ -53,7 +53,7 @@ func scaleGate(b *bench) {
 	guard := b.childPID(pid, "guard")
 	memory, one := grows("memory of the guard, private and dirty", inMemory), grows("time of one more, TLS included", inTime)
 	keeper := b.owns("")
-	for _, n := range []int{100, 400, 1000, 2000, 4000, 8000, 16_000} {
+	for _, n := range []int{100, 1000, 4000, 16_000} {
 		kept, why := b.keeps(box, "", n-open)
 		open += kept
 		b.add(keeper, open, pid, rest)
