@@ -58,7 +58,7 @@ func scaleLeases(b *bench) {
 	for _, n := range []int{100, 1000, 10_000, fullLeases - 200} {
 		b.reloads(box, list(n))
 		b.leased(box, n)
-		b.calm(p.Pid(), b.childPID(p.Pid(), "guard"))
+		time.Sleep(idleTime / 2)
 		more.took(n, ask(moreNames).Took)
 		cpu.add(n, b.over(p.Pid(), rest))
 		keeper.add(n, float64(b.usage(p.Pid()).private))

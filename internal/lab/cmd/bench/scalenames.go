@@ -88,25 +88,3 @@ func (b *bench) command(box *lab.Box, args ...string) time.Duration {
 	}
 	return time.Since(begun)
 }
-
-// calmTime is for how long that is waited for, lest a section take too long.
-const calmTime = 10 * time.Second
-
-// calm waits until processes do next to nothing.
-func (b *bench) calm(pids ...int) {
-	for deadline := time.Now().Add(calmTime); time.Now().Before(deadline); {
-		busy := false
-		before := make([]time.Duration, len(pids))
-		for i, pid := range pids {
-			before[i] = b.spent(pid)
-		}
-		time.Sleep(2 * time.Second)
-		for i, pid := range pids {
-			busy = busy || b.spent(pid)-before[i] > 100*time.Millisecond
-		}
-		if !busy {
-			return
-		}
-	}
-	b.Logf("processes %v are busy still, after %v", pids, calmTime)
-}
