@@ -2,7 +2,6 @@ package lease
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,23 +69,44 @@ func (l *Ledger) changed() uint64 {
 func (l *Ledger) open() (names []Name, more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lasts := make(map[string]time.Time, len(l.names))
-	for name, nl := range l.names {
+	// Of tens of thousands, most are left out at the first look: this is done each second in which any lease changes.
+	var all []lasting
+	count, cut := 0, false
+	for _, nl := range l.names {
+		if len(nl.leases) == 0 {
+			continue
+		}
+		count++
+		n := lasting{nl, time.Time{}}
 		for _, o := range nl.leases {
-			lasts[name] = later(lasts[name], o.expires)
+			n.until = later(n.until, o.expires)
+		}
+		if cut && n.compare(all[maxPublishedNames-1]) > 0 {
+			continue
+		}
+		if all = append(all, n); len(all) == 2*maxPublishedNames {
+			slices.SortFunc(all, lasting.compare)
+			all, cut = all[:maxPublishedNames], true
 		}
 	}
-	all := slices.SortedFunc(maps.Keys(lasts), func(a, b string) int {
-		return cmp.Or(lasts[b].Compare(lasts[a]), strings.Compare(a, b))
-	})
+	slices.SortFunc(all, lasting.compare)
+	all = all[:min(len(all), maxPublishedNames)]
 	names = []Name{}
-	if n := len(all) - maxPublishedNames; n > 0 {
-		all, more = all[:maxPublishedNames], n
+	for _, nl := range all {
+		names = append(names, Name{Name: nl.name, Addrs: l.addresses(nl.nameLeases)})
 	}
-	for _, name := range all {
-		names = append(names, Name{Name: name, Addrs: l.addresses(l.names[name])})
-	}
-	return names, more
+	return names, count - len(all)
+}
+
+// lasting is a name, and until when its longest lease lasts.
+type lasting struct {
+	*nameLeases
+	until time.Time
+}
+
+// compare puts those first that last longest.
+func (n lasting) compare(o lasting) int {
+	return cmp.Or(o.until.Compare(n.until), strings.Compare(n.name, o.name))
 }
 
 func (l *Ledger) addresses(n *nameLeases) (all []Address) {

@@ -43,6 +43,8 @@ func runClient(what, through string, n int) int {
 		err = hold(gated, n)
 	case "look1", "look2", "looks1", "looks2", "bulk1", "bulk2", "hold-looked":
 		out, err = runLooker(what, through, n)
+	case "names", "keep", "one", "serve", "send", "processes":
+		out, err = runScale(what, through, n)
 	case "loads":
 		out, err = runLoads()
 	default:

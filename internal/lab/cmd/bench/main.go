@@ -3,7 +3,7 @@
 // are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,broker,memory,supervision,orphans,session]
+// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,broker,memory,supervision,orphans,session,scale]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures; with -only it replaces their sections there. It exits 1 if something
@@ -36,13 +36,16 @@ type section struct {
 	measure func(*bench)
 }
 
+// is says whether it is meant by a name: "scale" means all that begin so.
+func (s section) is(name string) bool { return s.name == name || strings.HasPrefix(s.name, name+"-") }
+
 func sections() []section {
-	return []section{
+	return append([]section{
 		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"gateway", measureBehind}, {"proxies", measureProxies},
 		{"inspect", measureInspect},
 		{"broker", measureBroker},
 		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
-	}
+	}, scales()...)
 }
 
 func run() (code int) {
@@ -79,7 +82,7 @@ func run() (code int) {
 	b.serveNames()
 
 	for _, s := range sections() {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {
+		if *only != "" && !slices.ContainsFunc(strings.Split(*only, ","), s.is) {
 			continue
 		}
 		begun := time.Now()
