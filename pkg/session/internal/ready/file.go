@@ -2,6 +2,7 @@ package ready
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -101,13 +102,11 @@ func (f *File) ReadUntil(t time.Time) error { return f.in.Until(t) }
 // ReadBy calls try when there may be something to read, until it returns true.
 func (f *File) ReadBy(try func(fd int) bool) error {
 	f.try = try
-	if err := f.in.Wait(f.once); err != nil {
-		return err
-	}
-	if f.closed {
+	err := f.in.Wait(f.once)
+	if f.closed || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return os.ErrClosed
 	}
-	return nil
+	return err
 }
 
 func (f *File) tryOnce(uintptr) bool {
@@ -168,7 +167,10 @@ func (f *File) Write(b []byte, until time.Time) (n int, err error) {
 		})
 		return closed != nil || errno != unix.EAGAIN
 	})
-	if err = cmp.Or(err, closed); err == nil && errno != 0 {
+	switch {
+	case closed != nil || err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		err = os.ErrClosed
+	case err == nil && errno != 0:
 		err = errno
 	}
 	return n, err

@@ -65,7 +65,7 @@ func (s *Set) Watch(fd int, events uint32) error {
 func (s *Set) Until(t time.Time) error { return s.file.SetReadDeadline(t) }
 
 // Wait calls try, and again whenever something has happened, until it returns true. It returns
-// os.ErrDeadlineExceeded if the time is over before, and os.ErrClosed if the set is closed.
+// os.ErrDeadlineExceeded if the time is over before, and another error if the set is closed.
 func (s *Set) Wait(try func(uintptr) bool) error { return s.raw.Read(try) }
 
 // Events waits until something has happened, and returns how much of it there is.
