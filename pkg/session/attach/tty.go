@@ -8,8 +8,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 )
 
-// openTerminal finds the descriptors of the terminal, and returns what closes those that are ours. Whether one blocks is
-// said of all its duplicates, and the shell has one. So the terminal is opened once more where that is allowed.
+// openTerminal finds the descriptors of the terminal, and returns what closes those that are ours. Whether one blocks
+// is said of all its duplicates, and the shell has one. So the terminal is opened once more where that is allowed.
 func (a *attachment) openTerminal() (done func()) {
 	a.in, a.out = int(a.o.In.Fd()), int(a.o.Out.Fd())
 	if a.o.Own {

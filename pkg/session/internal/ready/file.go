@@ -15,8 +15,9 @@ import (
 
 // Read reads from a descriptor that does not block, once.
 func Read(fd int, b []byte) (int, unix.Errno) {
+	first := unsafe.Pointer(unsafe.SliceData(b))
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(first), uintptr(len(b)))
 		switch errno {
 		case 0:
 			return int(n), 0

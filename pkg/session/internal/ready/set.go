@@ -1,8 +1,8 @@
 // Package ready waits for descriptors, and reads and writes them, for who is woken up by single keys.
 //
 // The runtime's own files take a key more time than all that is done with it. Its poller waits for room to write as
-// well, which there is again whenever the other side has read. And each call that may block wakes up its monitor, if all
-// was quiet before (runtime.entersyscall). Descriptors of this package don't block, so they need no monitor.
+// well, which there is again whenever the other side has read. And each call that may block wakes up its monitor, if
+// all was quiet before (runtime.entersyscall). Descriptors of this package don't block, so they need no monitor.
 package ready
 
 import (
@@ -82,7 +82,8 @@ func (s *Set) Events(events []unix.EpollEvent) (int, error) {
 
 func (s *Set) poll(uintptr) bool {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.ep), uintptr(unsafe.Pointer(unsafe.SliceData(s.events))), uintptr(len(s.events)), 0, 0, 0)
+		first := unsafe.Pointer(unsafe.SliceData(s.events))
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.ep), uintptr(first), uintptr(len(s.events)), 0, 0, 0)
 		if errno != unix.EINTR {
 			s.n, s.errno = int(n), errno
 			return n > 0
