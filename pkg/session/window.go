@@ -187,7 +187,7 @@ func (w *window) gather(fd int) bool {
 // input types b into the window for c, which becomes the leader by it. It waits until the program reads.
 func (w *window) input(c *client, b []byte) {
 	w.mu.Lock()
-	if _, ok := w.clients[c]; w.leader != c && (!ok || c.readOnly) {
+	if _, ok := w.clients[c]; !ok || c.readOnly {
 		w.mu.Unlock()
 		return
 	}
