@@ -19,6 +19,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // console keeps a client of the session on the container's own terminal, for as long as that is there. Who sits there has
@@ -103,9 +104,15 @@ func (c *console) start(ch *wire.Channel) error {
 		defer theirs.Close()
 		argv, files = append(argv, "--answers"), append(files, theirs)
 	}
+	in, out := c.in, c.out
+	if again, err := c.again(); err == nil {
+		in, out = again, again
+		defer again.Close()
+		argv = append(argv, "--own")
+	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{
 		Spec:  stage.Own("terminal", c.uid, c.gid, argv...),
-		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: files, Rank: stage.SessionGoes,
+		Stdin: in, Stdout: out, Stderr: k.Diagnostics(), Files: files, Rank: stage.SessionGoes,
 		Foreground: true, Front: c.proc != nil && foreground(c.in) == c.proc.Pid(), // still that of a client that has ended
 	})
 	if err != nil {
@@ -120,6 +127,17 @@ func (c *console) start(ch *wire.Channel) error {
 	c.proc = proc
 	go c.watch(proc, ch)
 	return nil
+}
+
+// again opens the terminal once more, for the client alone, which may make it non-blocking then. It may not open it
+// itself.
+func (c *console) again() (*os.File, error) {
+	in, out := protocol.TTYOf(int(c.in.Fd())), protocol.TTYOf(int(c.out.Fd()))
+	if in != out {
+		return nil, errors.New("two terminals")
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.in.Fd()), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	return os.NewFile(uintptr(fd), "terminal"), err
 }
 
 func (c *console) watch(p *reaper.Process, ch *wire.Channel) {

@@ -7,10 +7,10 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 )
 
 // maxQueue is how much output waits for a client, in bytes. Beyond it the client gets the screen when it has caught up.
@@ -33,8 +33,7 @@ const (
 
 // queue is what waits to be written to a client. Put never waits: what the socket doesn't take is run's.
 type queue struct {
-	conn     *net.UnixConn
-	raw      syscall.RawConn
+	conn     *ready.File
 	patience time.Duration
 	kick     chan struct{} // there is something to do for run
 	done     chan struct{} // closed when the client is gone
@@ -54,10 +53,9 @@ type queue struct {
 	frame   []byte
 }
 
-func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration, slots chan struct{}) (*queue, error) {
-	raw, err := conn.SyscallConn()
-	return &queue{patience: cmp.Or(patience, stuckAfter), conn: conn, raw: raw, slots: slots,
-		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, err
+func newQueue(conn *ready.File, refresh func(), patience time.Duration, slots chan struct{}) *queue {
+	return &queue{patience: cmp.Or(patience, stuckAfter), conn: conn, slots: slots,
+		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}
 }
 
 // put queues a frame, and reports whether it was taken. Output is not, if too much waits: then the client is stale.
@@ -80,7 +78,7 @@ func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 		return true
 	}
 	q.frame = frame.Append(q.frame[:0], k, payload)
-	if n := writeNow(q.raw, q.frame); n < len(q.frame) {
+	if n := q.conn.WriteNow(q.frame); n < len(q.frame) {
 		q.pending = append(q.pending, q.frame[n:]...)
 		q.wake()
 	}
@@ -191,10 +189,7 @@ func (q *queue) run() error {
 // write writes all of b, as long as the client takes something now and then.
 func (q *queue) write(b []byte) error {
 	for len(b) > 0 {
-		if err := q.conn.SetWriteDeadline(time.Now().Add(q.patience)); err != nil {
-			return err
-		}
-		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)])
+		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)], time.Now().Add(q.patience))
 		b = b[n:]
 		switch slow := errors.Is(err, os.ErrDeadlineExceeded); {
 		case slow && n == 0:

@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -119,15 +119,13 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	defer unix.Close(fds[1])
 	f := os.NewFile(uintptr(fds[0]), "pair")
-	conn, err := net.FileConn(f)
+	conn, err := ready.Duplicate(f)
 	f.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0, make(chan struct{}, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer conn.Close()
+	q := newQueue(conn, func() {}, 0, make(chan struct{}, 1))
 	piece := make([]byte, 1<<20)
 	n := 0
 	for ; n < 100 && q.put(frame.Screen, piece, false); n++ {

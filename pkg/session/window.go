@@ -3,7 +3,6 @@ package session
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,12 +10,12 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -31,9 +30,15 @@ type window struct {
 	pid    int
 	begun  time.Time
 	tty    protocol.TTY
-	master *os.File
-	raw    syscall.RawConn
+	master *ready.File
 	typing chan struct{} // taken by whoever writes input
+
+	// Of the goroutine that reads.
+	take   func(fd int) bool // gather, made once and for all
+	buf    []byte
+	n      int // bytes of buf that were read
+	looked int // times, for more
+	errno  unix.Errno
 
 	mu      sync.Mutex
 	term    *terminal.Terminal
@@ -51,24 +56,22 @@ type window struct {
 const lastOutput = 300 * time.Millisecond
 
 func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
-	fd, err := unix.FcntlInt(near.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err == nil {
-		err = unix.SetNonblock(fd, true) // for the runtime's poller: so a read can be ended
-	}
+	master, err := ready.Duplicate(near)
 	if err != nil {
 		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
 	near.Close()
 	w := &window{
-		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: os.NewFile(uintptr(fd), "terminal"),
-		typing: make(chan struct{}, 1), clients: map[*client]struct{}{}, tty: farSide(fd),
+		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: master,
+		typing: make(chan struct{}, 1), clients: map[*client]struct{}{},
 	}
-	if w.raw, err = w.master.SyscallConn(); err != nil {
-		w.master.Close()
-		return nil, fmt.Errorf("window %d: %w", m.ID, err)
-	}
+	var size *unix.Winsize
+	_ = master.Use(func(fd int) {
+		w.tty = farSide(fd)
+		size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+	})
 	cols, rows := 80, 24
-	if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+	if err == nil && size.Col > 0 && size.Row > 0 {
 		cols, rows = int(size.Col), int(size.Row)
 	} else {
 		w.setSize(cols, rows)
@@ -106,20 +109,20 @@ func (w *window) run() {
 	})
 	defer model.Wait()
 	defer close(full)
-	buf := make([]byte, readAtOnce)
+	w.take, w.buf = w.gather, make([]byte, readAtOnce)
 	for {
-		n, err := w.read(buf)
+		n, err := w.read()
 		switch {
 		case n == 0:
 		case n < readMuch && behind.Load() == 0:
-			w.output(buf[:n])
+			w.output(w.buf[:n])
 		default:
 			behind.Add(1)
-			full <- buf[:n]
+			full <- w.buf[:n]
 			select {
-			case buf = <-free:
+			case w.buf = <-free:
 			default:
-				buf = make([]byte, readAtOnce)
+				w.buf = make([]byte, readAtOnce)
 			}
 		}
 		if err == nil {
@@ -144,36 +147,41 @@ const (
 )
 
 // read waits for output, and takes what is there: the kernel gives out 4 KiB at a time at most.
-func (w *window) read(buf []byte) (n int, err error) {
-	looked := 0
-	e := w.raw.Read(func(fd uintptr) bool {
-		for n < len(buf) {
-			var m int
-			m, err = syscall.Read(int(fd), buf[n:])
-			switch {
-			case err == syscall.EINTR:
-				continue
-			case err == syscall.EAGAIN && n >= readLittle && looked < lookAgain:
-				// The kernel moves the next piece up in a thread of its own. To sleep and wake up takes longer.
-				looked++
-				_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
-				continue
-			case err == syscall.EAGAIN:
-				err = nil
-				return n > 0
-			case err == nil && m == 0:
-				err = io.EOF
-				return true
-			case err != nil:
-				return true
-			}
-			if n += m; m < readLittle { // there is hardly more
-				return true
-			}
+func (w *window) read() (n int, err error) {
+	w.looked, w.n, w.errno = 0, 0, 0
+	err = w.master.ReadBy(w.take)
+	switch {
+	case err != nil || w.errno == 0 || w.errno == unix.EAGAIN:
+	default:
+		err = w.errno
+	}
+	return w.n, err
+}
+
+// gather reads what is there, and reports whether that is something.
+func (w *window) gather(fd int) bool {
+	for w.n < len(w.buf) {
+		var m int
+		m, w.errno = ready.Read(fd, w.buf[w.n:])
+		switch {
+		case w.errno == unix.EAGAIN && w.n >= readLittle && w.looked < lookAgain:
+			// The kernel moves the next piece up in a thread of its own. To sleep and wake up takes longer.
+			w.looked++
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			continue
+		case w.errno == unix.EAGAIN:
+			return w.n > 0
+		case w.errno == 0 && m == 0:
+			w.errno = unix.EIO // nobody has it open, either
+			return true
+		case w.errno != 0:
+			return true
 		}
-		return true
-	})
-	return n, cmp.Or(err, e)
+		if w.n += m; m < readLittle { // there is hardly more
+			return true
+		}
+	}
+	return true
 }
 
 // input types b into the window for c, which becomes the leader by it. It waits until the program reads.
@@ -195,9 +203,11 @@ func (w *window) input(c *client, b []byte) {
 			c.queue.spoil()
 		}
 	}
-	for seq, complete := range typed.Sequences(b) {
-		if complete && len(seq) > 4 {
-			w.term.Learn(seq) // for programs that ask while nobody looks
+	if len(b) > shortest {
+		for seq, complete := range typed.Sequences(b) {
+			if complete && len(seq) > shortest {
+				w.term.Learn(seq) // for programs that ask while nobody looks
+			}
 		}
 	}
 	c.typed = time.Now()
@@ -210,41 +220,23 @@ func (w *window) input(c *client, b []byte) {
 		return
 	}
 	defer func() { <-w.typing }()
-	for b = b[writeNow(w.raw, b):]; len(b) > 0; {
+	for b = b[w.master.WriteNow(b):]; len(b) > 0; {
 		select {
 		case <-c.queue.done:
 			return
 		default:
 		}
-		n, err := 0, w.master.SetWriteDeadline(time.Now().Add(typeAtOnce))
-		if err == nil {
-			n, err = w.master.Write(b)
-		}
+		n, err := w.master.Write(b, time.Now().Add(typeAtOnce))
 		if b = b[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return // the window ends, or has
 		}
 	}
 }
 
-const typeAtOnce = 500 * time.Millisecond
-
-// writeNow writes what is taken without waiting, and returns how much. Who waits finds an error that is final.
-func writeNow(to syscall.RawConn, b []byte) (n int) {
-	_ = to.Write(func(fd uintptr) bool {
-		for n < len(b) {
-			m, err := syscall.Write(int(fd), b[n:])
-			if err == syscall.EINTR {
-				continue
-			}
-			if m <= 0 || err != nil {
-				break
-			}
-			n += m
-		}
-		return true
-	})
-	return n
-}
+const (
+	shortest   = 4 // bytes, at most, that say nothing of the terminal
+	typeAtOnce = 500 * time.Millisecond
+)
 
 // recorder writes what a window prints as an asciicast, version 2 (docs.asciinema.org/manual/asciicast/v2). Input is
 // never in it: people type secrets. It belongs to its window's lock.

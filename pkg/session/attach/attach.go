@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -27,6 +28,7 @@ type Options struct {
 	Request protocol.Request // Window, Read, Nested; the rest is filled in
 
 	In, Out *os.File         // the person's terminal
+	Own     bool             // nobody else has these files: they may be made not to block
 	Signals <-chan os.Signal // SIGWINCH, SIGCONT, and requests to end
 	Prefix  Prefix
 
@@ -75,7 +77,8 @@ const maxTyped = 256 << 10
 // Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal stays as it
 // was.
 func Run(o Options) (Result, error) {
-	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64), came: make(chan came, 16)}
+	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, sock: -1, signals: make(chan os.Signal, 64), came: make(chan came, 16)}
+	defer a.openTerminal()()
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
 	if errors.Is(err, unix.EIO) {
 		return Result{}, ErrTerminal
@@ -88,11 +91,11 @@ func Run(o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer a.restore()
-	if a.waiter, err = newWaiter(); err != nil {
+	if a.ready, err = ready.NewSet(); err != nil {
 		return Result{}, err
 	}
-	defer a.waiter.file.Close()
-	if err := a.waiter.watch(a.in, unix.EPOLLIN); err != nil {
+	defer a.ready.Close()
+	if err := a.ready.Watch(a.in, unix.EPOLLIN); err != nil {
 		return Result{}, err
 	}
 	stop := make(chan struct{})
@@ -108,10 +111,11 @@ func Run(o Options) (Result, error) {
 type attachment struct {
 	o       Options
 	in, out int
+	patient bool // in and out block, since they are others' as well
 	sock    int
 	signals chan os.Signal
-	waiter  *waiter
-	asked   uint32 // what the waiter waits for on sock
+	ready   *ready.Set
+	asked   uint32 // what it waits for on sock
 	conn    *os.File
 	saved   unix.Termios
 	keys    keys
@@ -175,7 +179,7 @@ func (a *attachment) watchSignals(stop <-chan struct{}) {
 		case sig := <-a.o.Signals:
 			select {
 			case a.signals <- sig:
-				a.waiter.wake()
+				a.wake()
 			default: // it is blocked
 			}
 			if sig == unix.SIGWINCH || sig == unix.SIGCONT {
@@ -317,34 +321,12 @@ func (a *attachment) send(k frame.Kind, payload []byte) {
 }
 
 func (a *attachment) flush() {
-	for len(a.typed) > 0 && a.sock >= 0 {
-		n, err := unix.Write(a.sock, a.typed)
-		if err == unix.EINTR {
-			continue
-		}
-		if n <= 0 || err != nil { // what is final is found by reading
-			return
-		}
-		a.typed = a.typed[n:]
+	if a.sock < 0 {
+		a.typed = a.typed[:0]
+		return
 	}
-	a.typed = a.typed[:0]
-}
-
-// write writes to the terminal, and waits until it has taken all.
-func (a *attachment) write(b []byte) error {
-	for len(b) > 0 {
-		n, err := unix.Write(a.out, b)
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN: // somebody made it non-blocking
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(a.out), Events: unix.POLLOUT}}, -1)
-		case err != nil:
-			return ErrTerminal
-		default:
-			b = b[n:]
-		}
-	}
-	return nil
+	n, _ := ready.Write(a.sock, a.typed) // what is final is found by reading
+	a.typed = append(a.typed[:0], a.typed[n:]...)
 }
 
 func (a *attachment) input(b []byte) {
@@ -360,7 +342,7 @@ func (a *attachment) input(b []byte) {
 }
 
 func (a *attachment) fromTerminal() error {
-	n, err := unix.Read(a.in, a.buf)
+	n, err := a.read()
 	switch {
 	case err == unix.EINTR || err == unix.EAGAIN:
 		return nil

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -119,11 +119,14 @@ func (s *socket) Read(b []byte) (int, error) {
 		return 0, unix.EAGAIN
 	}
 	s.ready = false
-	n, err := unix.Read(s.fd, b)
-	if n == 0 && err == nil {
-		err = io.EOF
+	n, errno := ready.Read(s.fd, b)
+	switch {
+	case errno != 0:
+		return 0, errno
+	case n == 0:
+		return 0, io.EOF
 	}
-	return max(n, 0), err
+	return n, nil
 }
 
 // fromServer handles what the server has sent. io.EOF is its end.
@@ -199,47 +202,6 @@ func (a *attachment) left() error {
 	return a.write([]byte("\r\n[detached; the session goes on. " + a.o.Again + "\r\n"))
 }
 
-// waiter waits for several descriptors at once, without blocking a thread: a thread that the runtime has to take its
-// processor from, and give one again, costs a key more than all that is done with it. An epoll instance of its own,
-// which the runtime's poller waits for as for any other file, leaves the terminal's, which the shell shares, blocking.
-type waiter struct {
-	ep   int
-	file *os.File
-	raw  syscall.RawConn
-}
-
-func newWaiter() (*waiter, error) {
-	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	err = unix.SetNonblock(ep, true) // says to os.NewFile that it can be waited for
-	w := &waiter{ep: ep, file: os.NewFile(uintptr(ep), "epoll")}
-	if err == nil {
-		w.raw, err = w.file.SyscallConn()
-	}
-	if err != nil {
-		w.file.Close()
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	return w, nil
-}
-
-// wake ends the wait: there is something else to do. It may be called from elsewhere.
-func (w *waiter) wake() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) }
-
-func (w *waiter) watch(fd int, events uint32) error {
-	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	err := unix.EpollCtl(w.ep, unix.EPOLL_CTL_MOD, fd, &event)
-	if err == unix.ENOENT {
-		err = unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, fd, &event)
-	}
-	if err != nil {
-		return fmt.Errorf("epoll: %w", err)
-	}
-	return nil
-}
-
 // wait returns what there is to do, or nothing when the time has come for something.
 func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 	on := uint32(unix.EPOLLIN)
@@ -247,30 +209,22 @@ func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 		on |= unix.EPOLLOUT
 	}
 	if a.asked != on && a.sock >= 0 {
-		if err := a.waiter.watch(a.sock, on); err != nil {
+		if err := a.ready.Watch(a.sock, on); err != nil {
 			return nil, err
 		}
 		a.asked = on
 	}
-	var n int
-	var failed error
-	err := a.waiter.file.SetReadDeadline(a.deadline())
-	if err == nil && len(a.signals) == 0 && len(a.came) == 0 { // one that comes from here on ends the wait
-		err = a.waiter.raw.Read(func(uintptr) bool {
-			for {
-				if n, failed = unix.EpollWait(a.waiter.ep, events, 0); failed != unix.EINTR {
-					return n > 0 || failed != nil
-				}
-			}
-		})
+	if err := a.ready.Until(a.deadline()); err != nil {
+		return nil, err
 	}
+	if len(a.signals) > 0 || len(a.came) > 0 { // one that comes from here on ends the wait
+		return nil, nil
+	}
+	n, err := a.ready.Events(events)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, nil
 	}
-	if err = errors.Join(failed, err); err != nil {
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	return events[:n], nil
+	return events[:n], err
 }
 
 // deadline is when something has to be done; zero: never.
@@ -333,3 +287,6 @@ func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
 func refusal(reason []byte) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text.Clean(string(reason)))
 }
+
+// wake ends the wait: there is something else to do. It may be called from elsewhere.
+func (a *attachment) wake() { _ = a.ready.Until(time.Unix(1, 0)) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
+	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
@@ -115,7 +116,7 @@ func TestTooSmall(t *testing.T) {
 			Answer: func(Asked, sessionop.Verdict) ([]string, error) { return nil, nil },
 		}}}
 		var err error
-		if a.waiter, err = newWaiter(); err != nil {
+		if a.ready, err = ready.NewSet(); err != nil {
 			t.Fatal(err)
 		}
 		v := a.requests()
@@ -125,7 +126,7 @@ func TestTooSmall(t *testing.T) {
 			n++
 			<-a.came
 		}
-		a.waiter.file.Close()
+		a.ready.Close()
 		if (n == 1) != c.answered {
 			t.Errorf("%dx%d: answered: %t\n%s", c.columns, c.lines, n == 1, spell(rows))
 		}

@@ -134,7 +134,7 @@ func (v *requests) answer(r *asked, verdict sessionop.Verdict) {
 	go func() {
 		lines, err := a.o.Requests.Answer(about, verdict)
 		a.came <- came{about.Number, lines, err}
-		a.waiter.wake()
+		a.wake()
 	}()
 }
 
