@@ -70,14 +70,14 @@ func (l *Ledger) changed() uint64 {
 func (l *Ledger) open() (names []Name, more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lasts := make(map[string]time.Time, len(l.names))
+	lasts := make(map[string]moment, len(l.names))
 	for name, nl := range l.names {
 		for _, o := range nl.leases {
-			lasts[name] = later(lasts[name], o.expires)
+			lasts[name] = max(lasts[name], o.expires)
 		}
 	}
 	all := slices.SortedFunc(maps.Keys(lasts), func(a, b string) int {
-		return cmp.Or(lasts[b].Compare(lasts[a]), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(lasts[b], lasts[a]), strings.Compare(a, b))
 	})
 	names = []Name{}
 	if n := len(all) - maxPublishedNames; n > 0 {
@@ -94,14 +94,16 @@ func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Address{Addr: o.Addr, Since: o.since})
+			all = append(all, Address{Addr: o.Addr, Since: l.time(o.since)})
 		}
 		a := &all[i]
 		a.On = strings.TrimSpace(a.On + " " + portOf(o.Element).String())
 		if port := portOf(o.Element); (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element) {
 			a.Direct = strings.TrimSpace(a.Direct + " " + port.String())
 		}
-		a.Expires = later(a.Expires, o.expires)
+		if ends := l.time(o.expires); ends.After(a.Expires) {
+			a.Expires = ends
+		}
 	}
 	slices.SortFunc(all, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
 	return all
