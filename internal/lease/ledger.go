@@ -27,13 +27,30 @@ type Ledger struct {
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
 	edition  *wire.Edition
+	began    time.Time
 	Now      func() time.Time
+}
+
+// moment is a time, as what had passed since the book was begun. Times and their zones would take thrice as much of it,
+// and the books of many names are the most that the keeper has in memory.
+type moment time.Duration
+
+func (m moment) add(d time.Duration) moment { return m + moment(d) }
+func (m moment) sub(o moment) time.Duration { return time.Duration(m - o) }
+
+// now is monotonic, as the clock of the kernel's sets is.
+func (l *Ledger) now() moment { return moment(l.Now().Sub(l.began)) }
+
+// time is what the clock of people shows at m, as it goes now: it may have been set since the book was begun.
+func (l *Ledger) time(m moment) time.Time {
+	now := l.Now()
+	return now.Add(time.Duration(m) - now.Sub(l.began))
 }
 
 // hold is an element in the kernel: how many names have it open, and until when at the latest.
 type hold struct {
 	names   int
-	expires time.Time
+	expires moment
 }
 
 // nameLeases are what a name has open, few enough to be looked through.
@@ -46,9 +63,9 @@ type nameLeases struct {
 // nameLease is an element that a name has open. Each port is renewed by itself.
 type nameLease struct {
 	firewall.Element
-	expires   time.Time
-	since     time.Time // the first time that the name had the address, without a gap
-	confirmed time.Time // the last time that a server named it
+	expires   moment
+	since     moment // the first time that the name had the address, without a gap
+	confirmed moment // the last time that a server named it
 }
 
 // find returns the lease of an element, whoever goes out there; nil if there is none.
@@ -61,24 +78,17 @@ func (n *nameLeases) find(e firewall.Element) *nameLease {
 }
 
 // ends tells of each address when the last of its ports expires.
-func (n *nameLeases) ends() map[netip.Addr]time.Time {
-	ends := map[netip.Addr]time.Time{}
+func (n *nameLeases) ends() map[netip.Addr]moment {
+	ends := map[netip.Addr]moment{}
 	for _, nl := range n.leases {
-		ends[nl.Addr] = later(ends[nl.Addr], nl.expires)
+		ends[nl.Addr] = max(ends[nl.Addr], nl.expires)
 	}
 	return ends
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
 func New(p *policy.Policy, e *wire.Edition) *Ledger {
-	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, Now: time.Now}
+	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
 	l.Adopt(p)
 	return l
 }
@@ -111,7 +121,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 		if slices.Contains(admitted, a) || len(ports) == 0 || old < 0 && !l.room(nl, len(ports)) {
 			continue
 		}
-		now := l.Now()
+		now := l.now()
 		since := now
 		if old >= 0 {
 			since = nl.leases[old].since
@@ -122,7 +132,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 			}
 		}
 		for _, p := range ports {
-			open = append(open, l.book(nl, nameLease{l.element(name, a, p), now.Add(ttl), since, now}))
+			open = append(open, l.book(nl, nameLease{l.element(name, a, p), now.add(ttl), since, now}))
 		}
 		admitted = append(admitted, a)
 	}
@@ -145,7 +155,7 @@ func (l *Ledger) room(nl *nameLeases, n int) bool {
 // book writes a lease down, and returns the one to give in the kernel.
 func (l *Ledger) book(nl *nameLeases, fresh nameLease) firewall.Lease {
 	if old := nl.find(fresh.Element); old != nil {
-		fresh.expires = later(old.expires, fresh.expires) // a client was promised as much
+		fresh.expires = max(old.expires, fresh.expires) // a client was promised as much
 		*old = fresh
 		return l.extend(fresh)
 	}
@@ -158,11 +168,11 @@ func (l *Ledger) book(nl *nameLeases, fresh nameLease) firewall.Lease {
 func (l *Ledger) extend(nl nameLease) firewall.Lease {
 	l.changes++
 	h := l.elements[nl.Element]
-	if h.names == 1 || nl.expires.After(h.expires) {
+	if h.names == 1 || nl.expires > h.expires {
 		h.expires = nl.expires
 	}
 	l.elements[nl.Element] = h
-	return firewall.Lease{Element: nl.Element, TTL: h.expires.Sub(l.Now())}
+	return firewall.Lease{Element: nl.Element, TTL: h.expires.sub(l.now())}
 }
 
 // hold books n names more on e, and says whether none is left.
@@ -182,12 +192,12 @@ func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
 // strike takes from a name what is over, and returns the elements that no name holds
 // any more. What has lapsed may go on where it is under way.
 func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []firewall.Element) {
-	now := l.Now()
+	now := l.now()
 	nl.leases = slices.DeleteFunc(nl.leases, func(o nameLease) bool {
 		if !over(o) {
 			return false
 		}
-		if o.expires.After(now) {
+		if o.expires > now {
 			l.edition.Add(1)
 		}
 		l.changes++
@@ -210,7 +220,7 @@ func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Eleme
 	ends := nl.ends()
 	var oldest netip.Addr
 	for _, o := range nl.leases {
-		if !slices.Contains(keep, o.Addr) && (!oldest.IsValid() || ends[o.Addr].Before(ends[oldest])) {
+		if !slices.Contains(keep, o.Addr) && (!oldest.IsValid() || ends[o.Addr] < ends[oldest]) {
 			oldest = o.Addr
 		}
 	}
@@ -235,9 +245,9 @@ func (l *Ledger) RevokeName(name string) []firewall.Element {
 func (l *Ledger) Sweep() (changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.Now()
+	now := l.now()
 	for _, nl := range l.names {
-		l.strike(nl, true, func(o nameLease) bool { return now.After(o.expires) })
+		l.strike(nl, true, func(o nameLease) bool { return now > o.expires })
 	}
 	return l.changes
 }
@@ -281,10 +291,10 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 func (l *Ledger) Leases() []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.Now()
+	now := l.now()
 	out := make([]firewall.Lease, 0, len(l.elements))
 	for e, h := range l.elements {
-		if ttl := h.expires.Sub(now); ttl > 0 {
+		if ttl := h.expires.sub(now); ttl > 0 {
 			out = append(out, firewall.Lease{Element: e, TTL: ttl})
 		}
 	}
@@ -298,7 +308,7 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, 
 	defer l.mu.Unlock()
 	if nl := l.names[l.policy.Lookup(name).Name]; nl != nil {
 		if lease := nl.find(e); lease != nil {
-			left = max(0, lease.expires.Sub(l.Now()))
+			left = max(0, lease.expires.sub(l.now()))
 		}
 	}
 	return left, l.edition.Load()
@@ -314,7 +324,7 @@ func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	}
 	left = MaxLease
 	for _, o := range nl.leases {
-		if d := o.expires.Sub(l.Now()); d > 0 {
+		if d := o.expires.sub(l.now()); d > 0 {
 			left = min(left, d)
 			if !slices.Contains(addrs, o.Addr) {
 				addrs = append(addrs, o.Addr)

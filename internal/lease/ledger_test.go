@@ -19,7 +19,7 @@ type clock struct{ Now time.Time }
 func newTestLedger(t testing.TB, text string) (*Ledger, *clock) {
 	c := &clock{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	l := New(parsePolicy(t, text), &wire.Edition{Uint64: new(atomic.Uint64)})
-	l.Now = func() time.Time { return c.Now }
+	l.Now, l.began = func() time.Time { return c.Now }, c.Now
 	return l, c
 }
 
@@ -267,7 +267,7 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 					t.Fatalf("%s holds %v, and would open %v", name, o.Element, e)
 				}
 				holds[o.Element]++
-				if l.elements[o.Element].expires.Before(o.expires) {
+				if l.elements[o.Element].expires < o.expires {
 					t.Fatalf("%v ends before its lease for %s", o.Element, name)
 				}
 				if nl.wildcard {

@@ -77,9 +77,9 @@ func (l *Ledger) open() (names []Name, more int) {
 			continue
 		}
 		count++
-		n := lasting{nl, time.Time{}}
+		n := lasting{nl, 0}
 		for _, o := range nl.leases {
-			n.until = later(n.until, o.expires)
+			n.until = max(n.until, o.expires)
 		}
 		if cut && n.compare(all[maxPublishedNames-1]) > 0 {
 			continue
@@ -101,12 +101,12 @@ func (l *Ledger) open() (names []Name, more int) {
 // lasting is a name, and until when its longest lease lasts.
 type lasting struct {
 	*nameLeases
-	until time.Time
+	until moment
 }
 
 // compare puts those first that last longest.
 func (n lasting) compare(o lasting) int {
-	return cmp.Or(o.until.Compare(n.until), strings.Compare(n.name, o.name))
+	return cmp.Or(cmp.Compare(o.until, n.until), strings.Compare(n.name, o.name))
 }
 
 func (l *Ledger) addresses(n *nameLeases) (all []Address) {
@@ -114,14 +114,16 @@ func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Address{Addr: o.Addr, Since: o.since})
+			all = append(all, Address{Addr: o.Addr, Since: l.time(o.since)})
 		}
 		a := &all[i]
 		a.On = strings.TrimSpace(a.On + " " + portOf(o.Element).String())
 		if port := portOf(o.Element); (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element) {
 			a.Direct = strings.TrimSpace(a.Direct + " " + port.String())
 		}
-		a.Expires = later(a.Expires, o.expires)
+		if ends := l.time(o.expires); ends.After(a.Expires) {
+			a.Expires = ends
+		}
 	}
 	slices.SortFunc(all, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
 	return all

@@ -71,16 +71,16 @@ const (
 func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration) []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.Now()
+	now := l.now()
 	var leases []firewall.Lease
 	for _, nl := range l.names {
 		for i := range nl.leases {
 			o := &nl.leases[i]
-			expires := now.Add(ttl)
-			if end := o.confirmed.Add(renewedFor); end.Before(expires) {
+			expires := now.add(ttl)
+			if end := o.confirmed.add(renewedFor); end < expires {
 				expires = end
 			}
-			if passing(used, o.Element) && o.expires.Before(now.Add(within)) && o.expires.Before(expires) {
+			if passing(used, o.Element) && o.expires < min(now.add(within), expires) {
 				o.expires = expires
 				leases = append(leases, l.extend(*o))
 			}
@@ -138,15 +138,15 @@ func (l *Ledger) Use(name string, e firewall.Element, during time.Duration) (lon
 	if nl == nil {
 		return longer, false
 	}
-	o, now := nl.find(e), l.Now()
-	if o == nil || o.For != e.For || !o.expires.After(now) {
+	o, now := nl.find(e), l.now()
+	if o == nil || o.For != e.For || o.expires <= now {
 		return longer, false
 	}
-	expires := now.Add(during)
-	if end := o.confirmed.Add(renewedFor); end.Before(expires) {
+	expires := now.add(during)
+	if end := o.confirmed.add(renewedFor); end < expires {
 		expires = end
 	}
-	if expires.Sub(o.expires) < during/8 { // not for each of many
+	if expires.sub(o.expires) < during/8 { // not for each of many
 		return longer, true
 	}
 	o.expires = expires
