@@ -133,8 +133,8 @@ func (c *console) start(ch *wire.Channel) error {
 // itself.
 func (c *console) again() (*os.File, error) {
 	in, out := protocol.TTYOf(int(c.in.Fd())), protocol.TTYOf(int(c.out.Fd()))
-	if in != out {
-		return nil, errors.New("two terminals")
+	if in != out || in == (protocol.TTY{}) {
+		return nil, errors.New("no one terminal")
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.in.Fd()), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	return os.NewFile(uintptr(fd), "terminal"), err
