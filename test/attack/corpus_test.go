@@ -39,17 +39,18 @@ func TestLabCorpus(t *testing.T) {
 	}) {
 		t.Fatal("what does not arrive from an unsealed box says nothing about a sealed one")
 	}
-	for name, policy := range map[string][]corpusEntry{
-		"names": corpusNames(cases, "allow"), "every-name": corpusNames(cases, "allow", "block"), "requests": corpusRequests(cases),
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, p := range []struct {
+		name    string
+		entries []corpusEntry
+	}{{"names", corpusNames(cases, "allow")}, {"every-name", corpusNames(cases, "allow", "block")}, {"requests", corpusRequests(cases)}} {
+		t.Run(p.name, func(t *testing.T) {
 			r := newCorpusRig(t, cases)
-			w := confineIn(t, r.lab, corpusList(policy), lab.BoxOptions{Files: []lab.File{{Path: bundle, Data: r.lab.CA.PEM}}})
+			w := confineIn(t, r.lab, corpusList(p.entries), lab.BoxOptions{Files: []lab.File{{Path: bundle, Data: r.lab.CA.PEM}}})
 			r.box, r.poke = w.box, w.poke
-			if name == "requests" {
+			if p.name == "requests" {
 				r.flags = []string{"-ca", trust()}
 			}
-			r.run(policy)
+			r.run(p.entries)
 		})
 	}
 }
