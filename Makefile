@@ -215,6 +215,12 @@ scorecard: build
 		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' PART='$(PART)' \
 		JSON='$(JSON)' BADGE='$(BADGE)' SUBJECTS='$(SUBJECTS)' test/scorecard.sh
 
+## corpus: the cases of agent-egress-bench that have a URL, asked from sealed boxes; CORPUS=DIR is a checkout of it (needs root)
+corpus: build
+	@[ -n '$(CORPUS)' ] || { echo "usage: make corpus CORPUS=DIR, see docs/corpus.md" >&2; exit 64; }
+	AGENT_EGRESS_BENCH='$(abspath $(CORPUS))' AGENT_INIT_MUST_RUN=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
+		$(GO) test -count=1 -v -run '^TestLabCorpus$$' ./test/attack
+
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude
 
@@ -256,5 +262,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -48,7 +48,8 @@
 //	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
 //	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered
-//	upgrade URL              to a protocol that echoes; ok if -n N messages came back
+//	upgrade URL              to a protocol that echoes; ok if -n N messages came back;
+//	                         -frames HEX: these frames of a WebSocket instead, ok if the server closed in its turn
 //	speak HOST               -esc TEXT over TLS, as it is, -protocol NAME; ok if an answer of 200 came
 //	frames HOST              HTTP/2 by the frame: -field "NAME: VALUE"… (with escapes) and -esc BODY are a request, -split has each field in a
 //	                         frame of its own; before it -flood KIND (reset, continuation, bomb, settings, ping, empty), -n N frames; ok if it was answered by 200

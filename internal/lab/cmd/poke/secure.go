@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -202,6 +203,11 @@ func upgrade(args []string) (detail, error) {
 	fs := flags("upgrade")
 	s.register(fs)
 	n := fs.Int("n", 1, "messages")
+	var frames []byte
+	fs.Func("frames", "in hex, to send in place of messages", func(text string) (err error) {
+		frames, err = hex.DecodeString(text)
+		return err
+	})
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -228,7 +234,11 @@ func upgrade(args []string) (detail, error) {
 		conf.NextProtos = []string{"http/1.1"}
 		conn = tls.Client(conn, conf)
 	}
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", u.RequestURI(), u.Host)
+	more := ""
+	if len(frames) > 0 {
+		more = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n%s\r\n", u.RequestURI(), u.Host, more)
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -237,6 +247,9 @@ func upgrade(args []string) (detail, error) {
 	out := detail{"status": resp.StatusCode}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return out, errors.New("protocol not switched")
+	}
+	if len(frames) > 0 {
+		return out, closes(conn, in, frames)
 	}
 	for i := range *n {
 		message := fmt.Sprintf("message %d\n", i)
@@ -253,4 +266,17 @@ func upgrade(args []string) (detail, error) {
 		out["messages"] = i + 1
 	}
 	return out, nil
+}
+
+// closes sends the frames of a WebSocket, the last of which asks to close, and waits until the server closes as well.
+func closes(conn net.Conn, in *bufio.Reader, frames []byte) error {
+	if _, err := conn.Write(frames); err != nil {
+		return err
+	}
+	const closing = 0x88 // a whole frame of opcode 8: RFC 6455, section 5.2
+	first, err := in.ReadByte()
+	if err == nil && first != closing {
+		err = fmt.Errorf("no frame to close, but %#x", first)
+	}
+	return err
 }
