@@ -19,7 +19,6 @@ import (
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/reaper"
-	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // console keeps a client of the session on the container's own terminal, for as long as that is there. Who sits there has
@@ -132,8 +131,15 @@ func (c *console) start(ch *wire.Channel) error {
 // again opens the terminal once more, for the client alone, which may make it non-blocking then. It may not open it
 // itself.
 func (c *console) again() (*os.File, error) {
-	in, out := protocol.TTYOf(int(c.in.Fd())), protocol.TTYOf(int(c.out.Fd()))
-	if in != out || in == (protocol.TTY{}) {
+	in, err := c.in.Stat()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.out.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(in, out) || !text.IsTerminal(c.in) { // to open what is none could wait, or do something
 		return nil, errors.New("no one terminal")
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.in.Fd()), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
