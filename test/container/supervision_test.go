@@ -110,7 +110,8 @@ func testTerminal(t *testing.T, e *engine, start startArgs) {
 		if err := pty.Setsize(c.master, &pty.Winsize{Rows: 20, Cols: 45}); err != nil {
 			t.Fatal(err)
 		}
-		c.wait("size 20 45")
+		// Docker's client listens for a change a moment after it has told the first size. Of one between, nobody tells it.
+		c.waitWith("size 20 45", func() { _ = c.cmd.Process.Signal(syscall.SIGWINCH) })
 		c.typed("\x03")
 		c.wantExit(9)
 	})
@@ -243,8 +244,18 @@ func (c *client) typed(keys string) {
 // wait waits for text after what it has waited for before.
 func (c *client) wait(text string) {
 	c.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	c.waitWith(text, func() {})
+}
+
+// waitWith calls again each second meanwhile.
+func (c *client) waitWith(text string, again func()) {
+	c.t.Helper()
+	deadline, next := time.Now().Add(time.Minute), time.Now().Add(time.Second)
 	for {
+		if time.Now().After(next) {
+			again()
+			next = time.Now().Add(time.Second)
+		}
 		c.mu.Lock()
 		all := c.text.String()
 		i := strings.Index(all[c.seen:], text)
