@@ -44,7 +44,7 @@ type process struct {
 	record  audit.Recorder
 	owed    owed
 	blind   bool // nothing says whose a connection is
-	bursts  stage.Bursts
+	bursts  bursts
 	start   chan struct{} // closed when the start of the container is over
 	once    sync.Once     // closes it
 	begun   chan struct{} // closed when the first routes were taken, or could not be
@@ -280,7 +280,9 @@ func (p *process) serveChannel(ctx context.Context) error {
 		case wire.OpLookup, wire.OpSpend, wire.OpKeep, wire.OpTunnel, wire.OpLast:
 			p.asks.End(m)
 		case wire.OpPing:
-			p.bursts.Look()
+			if p.bursts.over(givenOut()) {
+				go giveBack()
+			}
 			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
 		case wire.OpAhead:
 			p.once.Do(func() { close(p.start) })

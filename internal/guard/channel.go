@@ -33,7 +33,6 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.End(m)
 		case wire.OpPing:
-			g.bursts.Look()
 			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})
 		case wire.OpProbing:
 			if e := g.probing.adoptPlan(file); e != nil {

@@ -53,7 +53,6 @@ type guard struct {
 	holds    *holds
 	agent    uint32 // its uid
 	probing  probing
-	bursts   stage.Bursts
 
 	tunnelled func() error // receives connections by the upstream proxy; nil: there is no broker
 	log       *slog.Logger

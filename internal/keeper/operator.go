@@ -18,7 +18,6 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/metric"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -72,13 +71,11 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 	}()
 	go k.serveMetrics(k.doors.metrics)
 	tick, again := time.Tick(time.Second), time.Tick(state.AttestEvery)
-	var bursts stage.Bursts
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick:
-			bursts.Look()
 			k.expireGrants(ctx)
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)

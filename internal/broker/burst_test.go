@@ -1,4 +1,4 @@
-package stage
+package broker
 
 import (
 	"runtime"
@@ -8,7 +8,7 @@ import (
 // TestBursts: memory is given back once after a burst, not during one, and not for what streams take.
 func TestBursts(t *testing.T) {
 	const mib = 1 << 20
-	var b Bursts
+	var b bursts
 	given := uint64(0)
 	for i, second := range []struct {
 		more uint64
