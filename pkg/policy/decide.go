@@ -103,6 +103,11 @@ func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
 // Lookup says whether name may be resolved: whether any port of it is allowed.
 func (p *Policy) Lookup(name string) Match {
 	name, _ = canonical(name)
+	return p.lookup(name)
+}
+
+// lookup is Lookup for a canonical name.
+func (p *Policy) lookup(name string) Match {
 	m := Match{Name: name, Rule: p.deny.find(name, Port{})}
 	if m.Rule == nil {
 		m.Rule = p.allow.first(name)

@@ -144,7 +144,7 @@ func looksLikeAddress(host string) bool {
 		return true
 	}
 	addr, _, _ := strings.Cut(host, "/")
-	return addr != "" && strings.Trim(addr, "0123456789.") == "" && strings.Count(addr, ".") == 3
+	return strings.Count(addr, ".") == 3 && addr[0] <= '9' && strings.Trim(addr, "0123456789.") == ""
 }
 
 func parseAddress(s string, r *Rule) *fault {
@@ -332,14 +332,20 @@ const (
 // case costs no allocation. The problem, if there is one, is for people; then the name is "".
 func canonical(s string) (name, problem string) {
 	name = strings.TrimSuffix(s, ".")
-	if strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }) {
-		a, err := idna.Lookup.ToASCII(name)
-		if err != nil {
-			return "", "not a valid internationalised name"
+	for i := range len(name) {
+		if c := name[i]; c < utf8.RuneSelf && (c < 'A' || c > 'Z') {
+			continue
 		}
-		name = strings.TrimSuffix(a, ".")
+		if strings.ContainsFunc(name[i:], func(r rune) bool { return r >= utf8.RuneSelf }) {
+			a, err := idna.Lookup.ToASCII(name)
+			if err != nil {
+				return "", "not a valid internationalised name"
+			}
+			name = strings.TrimSuffix(a, ".")
+		}
+		name = strings.ToLower(name)
+		break
 	}
-	name = strings.ToLower(name)
 	if problem := checkName(name); problem != "" {
 		return "", problem
 	}
@@ -354,10 +360,13 @@ func checkName(name string) string {
 	case len(name) > maxName:
 		return "the name is longer than 253 characters"
 	}
-	for label := range strings.SplitSeq(name, ".") {
-		for _, c := range label {
-			if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-				return fmt.Sprintf("a name can't contain %q", c)
+	label := ""
+	for rest, more := name, true; more; {
+		label, rest, more = strings.Cut(rest, ".")
+		for i := range len(label) {
+			if c := label[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+				r, _ := utf8.DecodeRuneInString(label[i:])
+				return fmt.Sprintf("a name can't contain %q", r)
 			}
 		}
 		switch {
@@ -369,7 +378,7 @@ func checkName(name string) string {
 			return "a label begins or ends with a hyphen"
 		}
 	}
-	if numeric(name[strings.LastIndexByte(name, '.')+1:]) {
+	if numeric(label) {
 		return "a name can't end in a number: it would be read as an address"
 	}
 	return ""
@@ -380,5 +389,10 @@ func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
-	return strings.Trim(label, "0123456789") == ""
+	for i := range len(label) {
+		if label[i] < '0' || label[i] > '9' {
+			return false
+		}
+	}
+	return true
 }

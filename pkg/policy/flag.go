@@ -55,6 +55,9 @@ func (r *Rule) dropIdle() (word string) {
 
 // parseFlags reads the words behind a target, from an offset in the text on.
 func parseFlags(text string, at int, r *Rule) *fault {
+	if at == len(text) { // as most entries
+		return nil
+	}
 	words := make([]string, 0, len(flags))
 	for _, f := range flags {
 		words = append(words, f.word)

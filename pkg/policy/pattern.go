@@ -27,7 +27,13 @@ var patterns = sync.OnceValue(func() *regexp.Regexp {
 
 // isPattern says whether s has what only a regular expression has.
 func isPattern(s string) bool {
-	return strings.ContainsAny(s, `^$\(|`) && !strings.Contains(s, "://")
+	for i := range len(s) {
+		switch s[i] {
+		case '^', '$', '\\', '(', '|':
+			return !strings.Contains(s, "://")
+		}
+	}
+	return false
 }
 
 // parsePattern returns the target that means what the extended regular expression s means, if there is one.

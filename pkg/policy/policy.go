@@ -272,7 +272,7 @@ func (p *Policy) indexNames() {
 			continue
 		}
 		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name][0] == r
-		if first && p.Lookup(r.Name).Allowed {
+		if first && p.lookup(r.Name).Allowed {
 			p.Names = append(p.Names, r)
 		}
 		if r.Required && !needed[r.String()] {

@@ -10,7 +10,7 @@ import (
 // it; the table is in order.
 func TestStrangers(t *testing.T) {
 	var list []string
-	eachLine(strangers, func(_, _ int, name string) { list = append(list, name) })
+	eachLine(strangersText, func(_, _ int, name string) { list = append(list, name) })
 	if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) || len(list) < 80 {
 		t.Error("not in order, or not there")
 	}

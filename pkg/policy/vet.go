@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/net/publicsuffix"
 )
@@ -63,7 +64,18 @@ func cutLast(s string) (before, after string) {
 var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
 
 //go:embed strangers.txt
-var strangers string
+var strangersText string
+
+// strangers are the domains below which anybody can have a name, and those above them.
+var strangers = sync.OnceValue(func() map[string]bool {
+	set := map[string]bool{}
+	eachLine(strangersText, func(_, _ int, name string) {
+		for more := true; more; _, name, more = strings.Cut(name, ".") {
+			set[name] = true
+		}
+	})
+	return set
+})
 
 func vetWildcard(name string) finding {
 	covers := wrong("*."+name, "the wildcard covers a public suffix, under which anyone can register: name the domain")
@@ -77,7 +89,7 @@ func vetWildcard(name string) finding {
 		return finding{}
 	case suffix == name && !strings.Contains(name, "."): // not listed at all
 		return covers
-	case suffix == name || ofStrangers(name):
+	case suffix == name || strangers()[name]:
 		return finding{message: "anyone can have a name below " + name + ": list the names that the agent needs"}
 	}
 	return finding{}
@@ -109,10 +121,4 @@ func vetAddress(r *Rule) finding {
 		return finding{message: fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)}
 	}
 	return finding{}
-}
-
-// ofStrangers says whether a wildcard for name would cover names that anybody can have.
-func ofStrangers(name string) (found bool) {
-	eachLine(strangers, func(_, _ int, s string) { found = found || s == name || strings.HasSuffix(s, "."+name) })
-	return found
 }
