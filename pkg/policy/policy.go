@@ -373,7 +373,7 @@ func (p *Policy) Counts() Counts {
 			c.Denied++
 		case r.Name == "":
 			c.Addresses++
-		case slices.ContainsFunc(r.Ports, func(port Port) bool { return p.Direct(r.Name, port) == r }):
+		case r.Flags.Direct && slices.ContainsFunc(r.Ports, func(port Port) bool { return p.Direct(r.Name, port) == r }):
 			c.Direct++
 		}
 	}
