@@ -114,28 +114,47 @@ func (b *builder) addObserve() {
 	b.plan.Chains = append(b.plan.Chains, c)
 }
 
-// output decides what may leave. Each rule may rely on those before it.
-func (b *builder) output() Chain {
-	c := Chain{Name: "output", Hook: "output", Closed: true}
-	c.add(drop, invalid)
+// chain adds c, which others jump to, and returns its name.
+func (b *builder) chain(c Chain) string {
+	b.plan.Chains = append(b.plan.Chains, c)
+	return c.Name
+}
 
-	// The kernel's own neighbour discovery, without which there is no IPv6. From a process it would be a way to send
-	// data. Group membership reports are the kernel's too; nothing here is for multicast.
+// neighbours decides about the kernel's own neighbour discovery, without which there is no IPv6. From a process it would
+// be a way to send data. Group membership reports are the kernel's too; nothing here is for multicast.
+func neighbours() Chain {
+	c := Chain{Name: "neighbours"}
 	for _, typ := range []uint8{133, 135, 136} {
 		c.refuse(icmp6, icmpType(typ), owned)
 		c.add(accept, icmp6, icmpType(typ), neighbourly)
 	}
 	c.add(drop, icmp6, icmpType(143))
-	c.add(drop, igmp)
+	return c
+}
 
-	// Over IPv6 any process may send from addresses that are not its own (IP_FREEBIND, ip(7)). A packet as if from
-	// outside, sent over loopback or to where one may send, makes connection tracking take what is sent there for the
-	// reply of an established flow. The resets that refuse below are the kernel's, as if from there.
-	c.refuse(owned, foreign)
+// fromElsewhere decides about what is not sent from an address of this machine. Over IPv6 any process may send from such
+// (IP_FREEBIND, ip(7)). A packet as if from outside, sent over loopback or to where one may send, makes connection
+// tracking take what is sent there for the reply of an established flow. The resets that refuse below are the kernel's,
+// as if from there.
+func fromElsewhere() Chain {
+	c := Chain{Name: "elsewhere"}
+	c.refuse(owned)
 	// Nor may what has no owner: sockets that were closed, and those that the kernel
 	// makes for a process, SMC's for one (net/smc). Nothing but resets is left.
-	c.add(drop, foreign, tcp.not())
-	c.add(drop, foreign, tcp, reset.not())
+	c.add(drop, tcp.not())
+	c.add(drop, tcp, reset.not())
+	return c
+}
+
+// output decides what may leave. Each rule may rely on those before it. All packets pass it, those over loopback too, and
+// what a rule asks for costs as much as a rule: so what several ask for first leads to a chain.
+func (b *builder) output() Chain {
+	c := Chain{Name: "output", Hook: "output", Closed: true}
+	c.add(drop, invalid)
+
+	c.add(jump(b.chain(neighbours())), icmp6)
+	c.add(drop, igmp)
+	c.add(jump(b.chain(fromElsewhere())), foreign)
 
 	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free to bind to, and connection tracking
 	// would take what the guard asks later for the reply, to be delivered as it is and not to the engine.
@@ -206,20 +225,25 @@ func (b *builder) upstreams(c *Chain) {
 		c.add(update(askedSet.Name, "@th,64,16"), and(b.guardOwned(), dst(single(EngineDNS())), udp)...)
 		b.forwarded(c, accept)
 	}
+	asks, others := Chain{Name: "asks"}, Chain{} // the guard's, and what is refused to all others
 	for _, u := range plainUpstreams(b.Upstreams) {
 		for _, p := range ported() {
 			there := []Match{dst(single(u.Addr())), p}
 			if u.Addr() == EngineDNS() { // its port is random by now
-				c.add(accept, append(b.guardOwned(), and(there, original)...)...)
+				asks.add(accept, and(there, original)...)
 				continue
 			}
 			there = append(there, dport(u.Port()))
-			c.add(accept, append(b.guardOwned(), there...)...)
+			asks.add(accept, there...)
 			if u.Port() != 53 { // those are refused further down
-				c.refuse(and(there, original)...)
+				others.refuse(and(there, original)...)
 			}
 		}
 	}
+	if len(asks.Rules) > 0 {
+		c.add(jump(b.chain(asks)), b.guardOwned()...)
+	}
+	c.Rules = append(c.Rules, others.Rules...)
 }
 
 func (b *builder) engine() bool {

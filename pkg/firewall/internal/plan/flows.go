@@ -127,6 +127,7 @@ func (b *builder) addGranted() error {
 // answers refuses whoever answers for a DNS server that is no address of this namespace, and has the others judged.
 func (b *builder) answers(c *Chain) {
 	here := false
+	asServer := Chain{Name: "as-server"} // what is sent in reply to a question for one
 	for _, u := range plainUpstreams(b.Upstreams) {
 		mine := u.Addr() == EngineDNS() || slices.Contains(plainUpstreams(b.Here), u)
 		here = here || mine || !b.AnyAgent
@@ -146,9 +147,12 @@ func (b *builder) answers(c *Chain) {
 			// By a rule of somebody's that leads questions for a server outside to one in here, a service mesh's for
 			// one. The guard's own answers to those that ask such a server, and are led to it, are of such flows too.
 			if !b.AnyAgent {
-				c.add(jump("answers"), p, asked(u))
+				asServer.add(jump("answers"), p, asked(u))
 			}
 		}
+	}
+	if len(asServer.Rules) > 0 {
+		c.add(jump(b.chain(asServer)), reply)
 	}
 	if here {
 		b.plan.Chains = append(b.plan.Chains, b.judge())
