@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -13,6 +14,7 @@ func FuzzTerminal(f *testing.F) {
 	for _, p := range pieces {
 		f.Add([]byte("ab"+p+"cd"+p+"\r\n日本"+p), uint16(7), uint16(4), uint16(5), uint16(9))
 	}
+	f.Add([]byte(strings.Repeat("a line \r\n", 20)+"\x1b[31m"+strings.Repeat("of colour\r\n", 20)), uint16(9), uint16(4), uint16(5), uint16(9))
 	f.Fuzz(func(t *testing.T, data []byte, cols, rows, newCols, newRows uint16) {
 		cols, rows, newCols, newRows = cols%300, rows%100, newCols%300, newRows%100
 		term := New(Options{Cols: int(cols), Rows: int(rows), Scrollback: 500})
@@ -26,11 +28,9 @@ func FuzzTerminal(f *testing.F) {
 
 		whole := New(Options{Cols: int(cols), Rows: int(rows), Scrollback: 500})
 		whole.Write(data)
-		split := New(Options{Cols: int(cols), Rows: int(rows), Scrollback: 500})
-		for i := range data {
-			split.Write(data[i : i+1])
-		}
-		compare(t, "byte by byte", whole, split)
+		single := split(New(Options{Cols: int(cols), Rows: int(rows), Scrollback: 500}), data)
+		compare(t, "byte by byte", whole, single)
+		compareHistory(t, "byte by byte", whole, single)
 
 		// No longer than anyone's screen can need, and a fixpoint.
 		compare(t, "restored", term, restored(term))

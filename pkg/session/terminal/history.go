@@ -27,6 +27,11 @@ func (t *Terminal) keep(r *row) {
 		return
 	}
 	h.text = t.appendRow(h.text, r)
+	h.added()
+}
+
+// added counts a line that text ends with now, and drops the oldest.
+func (h *history) added() {
 	for h.lines++; h.lines > h.limit || len(h.text)-h.gone > historyBytes; h.lines-- {
 		h.gone += bytes.IndexByte(h.text[h.gone:], '\n') + 1
 	}

@@ -5,10 +5,16 @@ import (
 	"unicode/utf8"
 )
 
+// literal reports whether ASCII stands for itself, and moves nothing.
+func (t *Terminal) literal() bool {
+	c := &t.cur
+	return c.charset[c.gl] == 'B' && c.single == 0 && !t.modes.has(modeInsert)
+}
+
 // ascii shows a run of printable ASCII.
 func (t *Terminal) ascii(p []byte) {
 	c := &t.cur
-	if c.charset[c.gl] != 'B' || c.single != 0 || t.modes.has(modeInsert) {
+	if !t.literal() {
 		for _, b := range p {
 			t.print(rune(b))
 		}

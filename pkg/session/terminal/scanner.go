@@ -1,6 +1,10 @@
 package terminal
 
-import "unicode/utf8"
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
 
 // scanner finds text, controls and sequences in what a program prints. The screen model and the filter in front of a
 // person's terminal both read by it, so that they can't take the same bytes for different things.
@@ -132,11 +136,7 @@ func (s *scanner) printable(p []byte) (token, int) {
 	case b < 0x20 || b == 0x7f:
 		return s.control(b), 1
 	case b < 0x7f:
-		n := 1
-		for n < len(p) && p[n]-0x20 < 0x5f {
-			n++
-		}
-		return tokText, n
+		return tokText, printable(p)
 	}
 	if !utf8.FullRune(p) {
 		s.partial = append(s.partial[:0], p...)
@@ -153,6 +153,21 @@ func (s *scanner) printable(p []byte) (token, int) {
 		return tokNothing, n - have
 	}
 	return tokChar, n - have
+}
+
+// printable is the length of the printable ASCII that b begins with.
+func printable(b []byte) (n int) {
+	const each, highs, blanks = 0x0101010101010101, 0x8080808080808080, 0x2020202020202020
+	for ; n+8 <= len(b); n += 8 { // eight bytes at a time
+		word := binary.LittleEndian.Uint64(b[n:])
+		if other := (word | (word-blanks)&^word | (word + each)) & highs; other != 0 {
+			return n + bits.TrailingZeros64(other)/8
+		}
+	}
+	for n < len(b) && b[n]-0x20 < 0x5f {
+		n++
+	}
+	return n
 }
 
 func (s *scanner) begin(state uint8) {

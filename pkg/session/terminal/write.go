@@ -7,6 +7,7 @@ import "bytes"
 func (t *Terminal) Write(p []byte) (int, error) {
 	total := len(p)
 	s := &t.scan
+	left := total // of p, behind what flood looked at
 	for len(p) > 0 {
 		t.sweep()
 		what, n := s.next(p)
@@ -16,7 +17,11 @@ func (t *Terminal) Write(p []byte) (int, error) {
 		case tokChar:
 			t.print(s.r)
 		case tokControl:
-			t.control(s.b)
+			if t.control(s.b); s.b == '\n' && len(p) <= left {
+				taken, looked := t.flood(p[n:])
+				left = len(p) - n - looked
+				n += taken
+			}
 		case tokEscape:
 			t.escapeSequence(s.inter, s.b)
 		case tokCSI:

@@ -1,0 +1,40 @@
+package terminal
+
+import "bytes"
+
+// flood takes lines of plain text that p begins with, and that nobody will see: as many lines follow as there are rows.
+// They go into the history as they are, for to draw and to read back each cell takes ten times as long. It returns how
+// much of p it took, and how much needs no second look.
+//
+// It is called behind a line feed. What it leaves of p brings the screen to where it would be.
+func (t *Terminal) flood(p []byte) (taken, looked int) {
+	last := t.rows - 1
+	if t.sync(); t.cur.x > 0 || t.cur.y < last || t.top > 0 || t.bottom < last || t.scr != t.main || !t.literal() ||
+		t.penID != 0 || t.scr.rows[last].wrapped || !t.scr.rows[last].empty() {
+		return 0, 0
+	}
+	lines := -last
+	for {
+		n := printable(p[looked:min(looked+t.cols, len(p))])
+		if !bytes.HasPrefix(p[looked+n:], []byte("\r\n")) {
+			break
+		}
+		looked += n + len("\r\n")
+		lines++
+	}
+	if lines <= 0 {
+		return 0, looked
+	}
+	for _, r := range t.scr.rows[:last] {
+		t.keep(r)
+		r.clear(space)
+	}
+	for h := &t.history; lines > 0; lines-- {
+		n := bytes.IndexByte(p[taken:], '\r')
+		h.text = append(append(h.text, bytes.TrimRight(p[taken:taken+n], " ")...), '\n')
+		h.added()
+		taken += n + len("\r\n")
+	}
+	t.cur.y = 0
+	return taken, looked
+}
