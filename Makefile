@@ -73,13 +73,13 @@ demo: build
 
 ## test: unit tests, the network lab, Claude Code in a container and in a devcontainer (needs root; installs what it lacks)
 test:
-	@test/run.sh "test-race" "test-attack" "test-claude test-devcontainer"
+	@test/run.sh 3 "test-race" "test-attack" "test-claude test-devcontainer"
 
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 test-all:
-	@test/run.sh "test-race lint test-exporter test-gvisor test-agents" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
-		"test-container test-images" "test-places scorecard"
+	@test/run.sh 4 test-places test-container test-race test-attack test-agents test-images scorecard "lint test-exporter test-gvisor" \
+		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# run.sh runs targets of the Makefile that test, and says how each went: run.sh STREAM…
+# run.sh runs targets of the Makefile that test, and says how each went: run.sh N STREAM…
 #
-# A stream is a list of targets: they come one after another, beside those of the other streams. Most of the lab's time is
+# A stream is a list of targets, which come one after another. N streams are under way at once: when one has ended, the next
+# begins, so that no processor is idle while there is something to do. The longest come first. Most of the lab's time is
 # spent waiting, most of the images' on building: beside one another they take half as long. A target that fails stops no
 # other. In the end stands what the failed tests printed, then the slowest tests, the peak of memory, the time of each
 # target, and last what failed, by name: of a long log often only the end is kept.
@@ -9,10 +10,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Each stream with containers has an engine of its own, whose network has room for one internet.
+[[ $# -gt 1 && $1 =~ ^[1-9]$ ]] || { echo "usage: run.sh N STREAM…" >&2; exit 64; }
+at_once=$1
+shift
 streams=("$@")
 read -ra targets <<<"$*"
-[ ${#targets[@]} -gt 0 ] || { echo "usage: run.sh STREAM…" >&2; exit 64; }
 
 began=$SECONDS
 table=
@@ -20,7 +22,7 @@ engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d)
 mkdir -p "$logs"
-rm -f "$logs"/*.{log,first,pid,times,result} "$logs/memory"
+rm -f "$logs"/*.{log,first,pid,times,result} "$logs/memory" "$logs/taken"
 
 # Each target is a process group of its own, so that all of it can be ended.
 finish() {
@@ -39,7 +41,7 @@ finish() {
     done
   done
   wait
-  for n in "${!streams[@]}"; do AGENT_INIT_TEST_RUN=$engine-$n test/engine.sh stop >&2 || true; done
+  for ((n = 0; n < at_once; n++)); do AGENT_INIT_TEST_RUN=$engine-$n test/engine.sh stop >&2 || true; done
   [ -n "${AGENT_INIT_TEST_LOGS:-}" ] || rm -rf "$logs"
 }
 trap finish EXIT
@@ -107,11 +109,26 @@ preparing=$!
 (run build) &
 wait $preparing $!
 
+# take has stream be the next one, and no other's; empty if all were taken.
+take() {
+  exec 9>>"$logs/taken"
+  flock 9
+  stream=$(wc -l <"$logs/taken")
+  echo "$BASHPID" >&9
+  exec 9>&-
+  stream=${streams[stream]-}
+}
+
+# Those with containers need an engine, whose network has room for one internet.
 streaming=()
-for n in "${!streams[@]}"; do
-  for target in ${streams[n]}; do
-    # In a shell of its own, whose children's time is this target's.
-    (AGENT_INIT_TEST_RUN=$engine-$n && export AGENT_INIT_TEST_RUN && run "$target")
+for ((n = 0; n < at_once; n++)); do
+  take
+  while [ -n "$stream" ]; do
+    for target in $stream; do
+      # In a shell of its own, whose children's time is this target's.
+      (AGENT_INIT_TEST_RUN=$engine-$n && export AGENT_INIT_TEST_RUN && run "$target")
+    done
+    take
   done &
   streaming+=($!)
 done

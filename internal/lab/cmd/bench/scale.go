@@ -65,40 +65,47 @@ func (g *growth) add(size int, cost float64) {
 
 func (g *growth) took(size int, all ...time.Duration) { g.add(size, float64(median(all))) }
 
-// exponent fits cost = a·n^b by least squares of the logarithms. Below twice the smallest cost, what does not grow is
-// most of it, and says nothing of b: these sizes are left out, but for the last one if a single size is more. It is
-// false if nothing doubles.
-func (g *growth) exponent() (float64, bool) {
+// exponent fits cost = a + b·n^k, with a and b not negative, by least squares of the relative errors. Most costs have a
+// part that does not grow: with it in the power, k would come out too low. It is false if the fit doesn't double from the
+// first size to the last.
+func (g *growth) exponent() (exponent float64, doubles bool) {
+	const step, most = 0.01, 3
 	least := math.Inf(1)
-	for _, c := range g.costs {
-		least = min(least, c)
-	}
-	from := len(g.costs)
-	for i, c := range g.costs {
-		if c >= 2*least && c > 0 {
-			from = max(min(i, len(g.costs)-2), 0)
-			break
+	for k := step; k <= most; k += step {
+		var u, v, uu, uv, vv float64
+		for i, c := range g.costs {
+			if c > 0 {
+				x, y := 1/c, math.Pow(float64(g.sizes[i]), k)/c
+				u, v, uu, uv, vv = u+x, v+y, uu+x*x, uv+x*y, vv+y*y
+			}
+		}
+		d := uu*vv - uv*uv
+		a, b := (u*vv-v*uv)/d, (v*uu-u*uv)/d
+		if a < 0 {
+			a, b = 0, v/vv
+		}
+		if b < 0 {
+			a, b = u/uu, 0
+		}
+		fit := func(size int) float64 { return a + b*math.Pow(float64(size), k) }
+		var off float64
+		for i, c := range g.costs {
+			if c > 0 {
+				off += math.Pow(fit(g.sizes[i])/c-1, 2)
+			}
+		}
+		if off < least {
+			least, exponent, doubles = off, k, fit(g.sizes[len(g.sizes)-1]) >= 2*fit(g.sizes[0])
 		}
 	}
-	var n, x, y, xx, xy float64
-	for i := from; i < len(g.costs); i++ {
-		if g.costs[i] <= 0 {
-			continue
-		}
-		lx, ly := math.Log(float64(g.sizes[i])), math.Log(g.costs[i])
-		n, x, y, xx, xy = n+1, x+lx, y+ly, xx+lx*lx, xy+lx*ly
-	}
-	if n < 2 {
-		return 0, false
-	}
-	return (n*xy - x*y) / (n*xx - x*x), true
+	return exponent, doubles
 }
 
 // row tells of a cost: its exponent, and what it is at each size.
 func (r *report) row(g *growth) *figure {
 	value := "flat"
-	if b, ok := g.exponent(); ok {
-		value = fmt.Sprintf("n^%.2f", b)
+	if k, doubles := g.exponent(); doubles {
+		value = fmt.Sprintf("n^%.2f", k)
 	}
 	var at []string
 	for i, n := range g.sizes {

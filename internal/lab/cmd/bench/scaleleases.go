@@ -10,6 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/state"
 )
 
 const (
@@ -57,7 +59,7 @@ func scaleLeases(b *bench) {
 	}
 	for _, n := range []int{100, 1000, 10_000, fullLeases - 200} {
 		b.reloads(box, list(n))
-		b.leased(box, n)
+		b.leased(box, n+asked)
 		time.Sleep(idleTime / 2)
 		more.took(n, ask(moreNames).Took)
 		cpu.add(n, b.over(p.Pid(), rest))
@@ -85,22 +87,21 @@ type answered struct {
 	Said string        // in the last answer
 }
 
-// leased waits until there are so many leases.
+// leased waits until so many names have leases. It reads what is written each second in which one changes: the status
+// tells of them every ten.
 func (b *bench) leased(box *lab.Box, n int) {
-	var s struct {
-		Leases struct{ Elements int }
-	}
-	for deadline := time.Now().Add(80 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		data, err := box.ReadFile("/run/agent-init/status.json")
+	var r lease.Report
+	for deadline := time.Now().Add(resolveAll); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		data, err := box.ReadFile("/run/agent-init/" + state.LeasesFile)
 		if err == nil {
-			err = json.Unmarshal(data, &s)
+			err = json.Unmarshal(data, &r)
 		}
 		if err != nil {
-			b.Fatalf("read the status: %v", err)
+			b.Fatalf("read the leases: %v", err)
 		}
-		if s.Leases.Elements >= n {
+		if len(r.Names)+r.More >= n {
 			return
 		}
 	}
-	b.Fatalf("only %d of %d leases were made", s.Leases.Elements, n)
+	b.Fatalf("only %d of %d names were leased", len(r.Names)+r.More, n)
 }
