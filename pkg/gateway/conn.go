@@ -116,7 +116,9 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	case r.enforce != "":
 		c.findOut(c.s.config.Find)
 	default:
-		c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
+		if find := c.s.config.FindAllowed(); find != nil {
+			c.finding.Go(func() { c.findOut(find) })
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()

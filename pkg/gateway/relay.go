@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -24,7 +26,8 @@ func (c *conn) serveDirect(ctx context.Context, r ruling) error {
 	return nil
 }
 
-// relay passes bytes both ways, each in a goroutine of its own, and returns.
+// relay passes bytes both ways, each in a goroutine of its own, and returns: the one of the judging would keep its stack,
+// which has grown.
 func (c *conn) relay(server *source, up, down func() error) {
 	c.mu.Lock()
 	c.users += 2
@@ -91,9 +94,28 @@ type sink struct {
 	count *atomic.Int64
 }
 
-func (k *sink) Write(p []byte) (int, error) {
-	n, err := k.conn.Write(p)
+func (k *sink) Write(p []byte) (n int, err error) {
+	raw, err := k.conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var errno unix.Errno
+	err = raw.Write(func(fd uintptr) bool {
+		for n < len(p) && errno == 0 {
+			var m int
+			m, errno = writeNow(fd, p[n:])
+			n += m
+		}
+		if errno != unix.EAGAIN {
+			return true
+		}
+		errno = 0
+		return false
+	})
 	k.moved(int64(n))
+	if err == nil && errno != 0 {
+		err = errno
+	}
 	return n, err
 }
 

@@ -104,10 +104,7 @@ func (s *source) try(fd uintptr) bool {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
-	n := 0
-	for s.err = unix.EINTR; s.err == unix.EINTR; {
-		n, s.err = unix.Read(int(fd), s.buf[s.w:])
-	}
+	n, errno := readNow(fd, s.buf[s.w:])
 	if n > 0 {
 		s.w += n
 		return true
@@ -115,12 +112,13 @@ func (s *source) try(fd uintptr) bool {
 	if s.r == s.w {
 		s.release()
 	}
-	if s.err == unix.EAGAIN {
-		s.err = nil
+	switch errno {
+	case unix.EAGAIN:
 		return false
-	}
-	if s.err == nil {
+	case 0:
 		s.err = io.EOF
+	default:
+		s.err = errno
 	}
 	return true
 }
