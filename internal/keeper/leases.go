@@ -159,7 +159,12 @@ func (l *leases) foreign(ctx context.Context) ([]firewall.Element, error) {
 }
 
 func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
-	leases, err := l.fw.Leased(ctx)
+	// The last moments are left out: the kernel's clock starts a little
+	// after the book's, and what one name evicts runs out.
+	leases, err := l.fw.Leased(ctx, func(lease firewall.Lease) bool {
+		ending := lease.TTL > 0 && lease.TTL < 2*time.Second
+		return !ending && !l.books.Holds(lease.Element)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +174,7 @@ func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
 	}
 	var out []firewall.Element
 	for _, lease := range leases {
-		// The last moments are left out: the kernel's clock starts a little
-		// after the book's, and what one name evicts runs out.
-		if ending := lease.TTL > 0 && lease.TTL < 2*time.Second; !ending && !l.books.Holds(lease.Element) {
-			out = append(out, lease.Element)
-		}
+		out = append(out, lease.Element)
 	}
 	for _, u := range used {
 		if !l.reduced && !l.books.Knows(u.Element) {

@@ -22,7 +22,7 @@ type Ledger struct {
 	perName  int             // addresses
 	total    int             // elements
 	names    map[string]*nameLeases
-	elements map[firewall.Element]hold
+	elements map[spot]hold
 	lapsed   lapsed
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
@@ -31,25 +31,9 @@ type Ledger struct {
 	Now      func() time.Time
 }
 
-// moment is a time, as what had passed since the book was begun. Times and their zones would take thrice as much of it,
-// and the books of many names are the most that the keeper has in memory.
-type moment time.Duration
-
-func (m moment) add(d time.Duration) moment { return m + moment(d) }
-func (m moment) sub(o moment) time.Duration { return time.Duration(m - o) }
-
-// now is monotonic, as the clock of the kernel's sets is.
-func (l *Ledger) now() moment { return moment(l.Now().Sub(l.began)) }
-
-// time is what the clock of people shows at m, as it goes now: it may have been set since the book was begun.
-func (l *Ledger) time(m moment) time.Time {
-	now := l.Now()
-	return now.Add(time.Duration(m) - now.Sub(l.began))
-}
-
 // hold is an element in the kernel: how many names have it open, and until when at the latest.
 type hold struct {
-	names   int
+	names   int32
 	expires moment
 }
 
@@ -62,7 +46,7 @@ type nameLeases struct {
 
 // nameLease is an element that a name has open. Each port is renewed by itself.
 type nameLease struct {
-	firewall.Element
+	spot
 	expires   moment
 	since     moment // the first time that the name had the address, without a gap
 	confirmed moment // the last time that a server named it
@@ -70,7 +54,8 @@ type nameLease struct {
 
 // find returns the lease of an element, whoever goes out there; nil if there is none.
 func (n *nameLeases) find(e firewall.Element) *nameLease {
-	same := func(nl nameLease) bool { e.For = nl.For; return nl.Element == e }
+	s := spotOf(e)
+	same := func(nl nameLease) bool { s.who = nl.who; return nl.spot == s }
 	if i := slices.IndexFunc(n.leases, same); i >= 0 {
 		return &n.leases[i]
 	}
@@ -81,14 +66,14 @@ func (n *nameLeases) find(e firewall.Element) *nameLease {
 func (n *nameLeases) ends() map[netip.Addr]moment {
 	ends := map[netip.Addr]moment{}
 	for _, nl := range n.leases {
-		ends[nl.Addr] = max(ends[nl.Addr], nl.expires)
+		ends[nl.Addr()] = max(ends[nl.Addr()], nl.expires)
 	}
 	return ends
 }
 
 // New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
 func New(p *policy.Policy, e *wire.Edition) *Ledger {
-	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
+	l := &Ledger{names: map[string]*nameLeases{}, elements: map[spot]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
 	l.Adopt(p)
 	return l
 }
@@ -114,10 +99,10 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	if nl == nil {
 		nl = &nameLeases{name: name, wildcard: match.Wildcard != nil}
 	}
-	var evicted []firewall.Element
+	var evicted []spot
 	for _, a := range addrs {
 		ports := l.policy.Admit(name, a)
-		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr == a })
+		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr() == a })
 		if slices.Contains(admitted, a) || len(ports) == 0 || old < 0 && !l.room(nl, len(ports)) {
 			continue
 		}
@@ -132,7 +117,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 			}
 		}
 		for _, p := range ports {
-			open = append(open, l.book(nl, nameLease{l.element(name, a, p), now.add(ttl), since, now}))
+			open = append(open, l.book(nl, nameLease{spotOf(l.element(name, a, p)), now.add(ttl), since, now}))
 		}
 		admitted = append(admitted, a)
 	}
@@ -141,7 +126,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	}
 	for _, e := range evicted {
 		if l.elements[e].names == 0 { // else the same answer has taken it again
-			open = append(open, firewall.Lease{Element: e, TTL: time.Second})
+			open = append(open, firewall.Lease{Element: e.Element(), TTL: time.Second})
 		}
 	}
 	return open, admitted
@@ -154,34 +139,34 @@ func (l *Ledger) room(nl *nameLeases, n int) bool {
 
 // book writes a lease down, and returns the one to give in the kernel.
 func (l *Ledger) book(nl *nameLeases, fresh nameLease) firewall.Lease {
-	if old := nl.find(fresh.Element); old != nil {
+	if old := nl.find(fresh.Element()); old != nil {
 		fresh.expires = max(old.expires, fresh.expires) // a client was promised as much
 		*old = fresh
 		return l.extend(fresh)
 	}
 	nl.leases = append(nl.leases, fresh)
-	l.hold(nl, fresh.Element, 1)
+	l.hold(nl, fresh.spot, 1)
 	return l.extend(fresh)
 }
 
 // extend has the element of nl live for as long as the longest lease of its names.
 func (l *Ledger) extend(nl nameLease) firewall.Lease {
 	l.changes++
-	h := l.elements[nl.Element]
+	h := l.elements[nl.spot]
 	if h.names == 1 || nl.expires > h.expires {
 		h.expires = nl.expires
 	}
-	l.elements[nl.Element] = h
-	return firewall.Lease{Element: nl.Element, TTL: h.expires.sub(l.now())}
+	l.elements[nl.spot] = h
+	return firewall.Lease{Element: nl.Element(), TTL: h.expires.sub(l.now())}
 }
 
 // hold books n names more on e, and says whether none is left.
-func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
+func (l *Ledger) hold(nl *nameLeases, e spot, n int) (free bool) {
 	if nl.wildcard {
 		l.wild += n
 	}
 	h := l.elements[e]
-	h.names += n
+	h.names += int32(n)
 	l.elements[e] = h
 	if h.names == 0 {
 		delete(l.elements, e)
@@ -191,7 +176,7 @@ func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
 
 // strike takes from a name what is over, and returns the elements that no name holds
 // any more. What has lapsed may go on where it is under way.
-func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []firewall.Element) {
+func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []spot) {
 	now := l.now()
 	nl.leases = slices.DeleteFunc(nl.leases, func(o nameLease) bool {
 		if !over(o) {
@@ -202,10 +187,10 @@ func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (
 		}
 		l.changes++
 		if lapse {
-			l.lapsed.add(o.Element, nl.name)
+			l.lapsed.add(o.Element(), nl.name)
 		}
-		if l.hold(nl, o.Element, -1) {
-			free = append(free, o.Element)
+		if l.hold(nl, o.spot, -1) {
+			free = append(free, o.spot)
 		}
 		return true
 	})
@@ -216,18 +201,18 @@ func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (
 }
 
 // evictOldest lets the address that would end first go, of those that are not to be kept.
-func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Element {
+func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []spot {
 	ends := nl.ends()
 	var oldest netip.Addr
 	for _, o := range nl.leases {
-		if !slices.Contains(keep, o.Addr) && (!oldest.IsValid() || ends[o.Addr] < ends[oldest]) {
-			oldest = o.Addr
+		if a := o.Addr(); !slices.Contains(keep, a) && (!oldest.IsValid() || ends[a] < ends[oldest]) {
+			oldest = a
 		}
 	}
 	if !oldest.IsValid() {
 		return nil
 	}
-	return l.strike(nl, true, func(o nameLease) bool { return o.Addr == oldest })
+	return l.strike(nl, true, func(o nameLease) bool { return o.Addr() == oldest })
 }
 
 // RevokeName closes a name: its lease failed half-way, or a person said so.
@@ -238,7 +223,7 @@ func (l *Ledger) RevokeName(name string) []firewall.Element {
 	if nl == nil {
 		return nil
 	}
-	return l.strike(nl, false, func(nameLease) bool { return true })
+	return elements(l.strike(nl, false, func(nameLease) bool { return true }))
 }
 
 // Sweep forgets what has expired; the kernel has done so by itself. It returns how much has changed so far.
@@ -269,22 +254,23 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	for name, nl := range l.names {
 		var others []nameLease // for whom somebody else goes out from now on
 		allowed := p.Lookup(name).Allowed
-		closed = append(closed, l.strike(nl, false, func(o nameLease) bool {
-			if !allowed || !admits(name, o.Element) {
+		closed = append(closed, elements(l.strike(nl, false, func(o nameLease) bool {
+			e := o.Element()
+			if !allowed || !admits(name, e) {
 				return true
 			}
-			e := l.same(name, o.Element)
-			if e != o.Element {
-				others = append(others, nameLease{e, o.expires, o.since, o.confirmed})
+			s := spotOf(l.same(name, e))
+			if s != o.spot {
+				others = append(others, nameLease{s, o.expires, o.since, o.confirmed})
 			}
-			return e != o.Element
-		})...)
+			return s != o.spot
+		}))...)
 		for _, o := range others {
 			l.names[name] = nl
 			l.book(nl, o)
 		}
 	}
-	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
+	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[spotOf(e)].names > 0 })
 }
 
 // Leases are all live elements: what a rebuilt table must hold.
@@ -295,7 +281,7 @@ func (l *Ledger) Leases() []firewall.Lease {
 	out := make([]firewall.Lease, 0, len(l.elements))
 	for e, h := range l.elements {
 		if ttl := h.expires.sub(now); ttl > 0 {
-			out = append(out, firewall.Lease{Element: e, TTL: ttl})
+			out = append(out, firewall.Lease{Element: e.Element(), TTL: ttl})
 		}
 	}
 	return out
@@ -326,8 +312,8 @@ func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	for _, o := range nl.leases {
 		if d := o.expires.sub(l.now()); d > 0 {
 			left = min(left, d)
-			if !slices.Contains(addrs, o.Addr) {
-				addrs = append(addrs, o.Addr)
+			if a := o.Addr(); !slices.Contains(addrs, a) {
+				addrs = append(addrs, a)
 			}
 		}
 	}
@@ -341,11 +327,11 @@ func (l *Ledger) Holder(e firewall.Element) string {
 	defer l.mu.Unlock()
 	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Agent} {
 		first := ""
-		if l.elements[e].names == 0 {
+		if l.elements[spotOf(e)].names == 0 {
 			continue
 		}
 		for name, nl := range l.names {
-			if o := nl.find(e); o != nil && o.Element == e && (first == "" || name < first) {
+			if o := nl.find(e); o != nil && o.For() == e.For && (first == "" || name < first) {
 				first = name
 			}
 		}
@@ -360,7 +346,7 @@ func (l *Ledger) Holder(e firewall.Element) string {
 func (l *Ledger) Holds(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.elements[e].names > 0
+	return l.elements[spotOf(e)].names > 0
 }
 
 // Counts is how many names have leases, and how many elements are open.
@@ -368,6 +354,13 @@ func (l *Ledger) Counts() (names, elements int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.names), len(l.elements)
+}
+
+func elements(spots []spot) (out []firewall.Element) {
+	for _, s := range spots {
+		out = append(out, s.Element())
+	}
+	return out
 }
 
 // element is what a name opens, for whoever goes out there.

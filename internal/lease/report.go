@@ -111,14 +111,15 @@ func (n lasting) compare(o lasting) int {
 
 func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 	for _, o := range n.leases {
-		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })
+		addr, port := o.Addr(), portOf(o.Element())
+		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == addr })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Address{Addr: o.Addr, Since: l.time(o.since)})
+			all = append(all, Address{Addr: addr, Since: l.time(o.since)})
 		}
 		a := &all[i]
-		a.On = strings.TrimSpace(a.On + " " + portOf(o.Element).String())
-		if port := portOf(o.Element); (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element) {
+		a.On = strings.TrimSpace(a.On + " " + port.String())
+		if (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element()) {
 			a.Direct = strings.TrimSpace(a.Direct + " " + port.String())
 		}
 		if ends := l.time(o.expires); ends.After(a.Expires) {
@@ -133,7 +134,7 @@ func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 func (l *Ledger) past(e firewall.Element) bool {
 	is := e.For == firewall.Agent
 	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Inspected} {
-		is = is && l.elements[e].names == 0
+		is = is && l.elements[spotOf(e)].names == 0
 	}
 	return is
 }

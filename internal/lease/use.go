@@ -43,7 +43,7 @@ func (s lapsed) adopt(stays func(string, firewall.Element) bool) (closed []firew
 func (l *Ledger) Knows(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.elements[e].names > 0 || len(l.lapsed[e]) > 0
+	return l.elements[spotOf(e)].names > 0 || len(l.lapsed[e]) > 0
 }
 
 // ForgetLapsed forgets those that nothing is under way to.
@@ -80,7 +80,7 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 			if end := o.confirmed.add(renewedFor); end < expires {
 				expires = end
 			}
-			if passing(used, o.Element) && o.expires < min(now.add(within), expires) {
+			if passing(used, o.Element()) && o.expires < min(now.add(within), expires) {
 				o.expires = expires
 				leases = append(leases, l.extend(*o))
 			}
@@ -105,7 +105,7 @@ func (l *Ledger) inUse(used map[firewall.Element]bool) (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, nl := range l.names {
-		if slices.ContainsFunc(nl.leases, func(o nameLease) bool { return used[o.Element] }) {
+		if slices.ContainsFunc(nl.leases, func(o nameLease) bool { return used[o.Element()] }) {
 			names = append(names, name)
 		}
 	}
@@ -119,8 +119,8 @@ func (l *Ledger) inspected(names []string) (out []firewall.Element) {
 	for _, name := range names {
 		if nl := l.names[name]; nl != nil {
 			for _, o := range nl.leases {
-				if o.For == firewall.Inspected {
-					out = append(out, o.Element)
+				if o.For() == firewall.Inspected {
+					out = append(out, o.Element())
 				}
 			}
 		}
@@ -139,7 +139,7 @@ func (l *Ledger) Use(name string, e firewall.Element, during time.Duration) (lon
 		return longer, false
 	}
 	o, now := nl.find(e), l.now()
-	if o == nil || o.For != e.For || o.expires <= now {
+	if o == nil || o.For() != e.For || o.expires <= now {
 		return longer, false
 	}
 	expires := now.add(during)

@@ -3,6 +3,7 @@ package audit
 import (
 	"container/list"
 	"context"
+	"hash/maphash"
 	"math"
 	"strings"
 	"sync"
@@ -33,13 +34,15 @@ type Limiter struct {
 	now  func() time.Time
 
 	mu      sync.Mutex
-	out     []Event               // to be recorded when the lock is let go
-	keys    map[key]*list.Element // of *entry
-	recent  *list.List            // most recently used first
+	out     []Event // to be recorded when the lock is let go
+	seed    maphash.Seed
+	keys    map[uint64]*list.Element // of *entry, by the hash of its key
+	recent  *list.List               // most recently used first
 	classes map[Event]*bucket
 }
 
-// key is what events have in common that are limited together.
+// key is what events have in common that are limited together. Keys take as much memory as events, so their hashes
+// stand for them: two with the same would share a limit, and lose no count. Without the seed nobody finds such two.
 type key struct {
 	Event
 	uid int64 // whose doing it was, of events about agent-init itself; -1 if that is not said
@@ -73,13 +76,12 @@ func gist(reason string) string {
 }
 
 type entry struct {
-	key    key
 	since  time.Time
 	passed int
-	held   held
+	held   held // its last event says what the key is
 }
 
-// held counts events that have not been recorded yet, and keeps the last.
+// held counts events that have not been recorded yet, and keeps the last of all.
 type held struct {
 	count uint64
 	last  Event
@@ -87,9 +89,11 @@ type held struct {
 
 // add counts e. A sender may claim any numbers, and none may hide an earlier count: sums stop at the largest.
 func (h *held) add(e Event) {
+	if h.count > 0 {
+		e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
+		e.TokensIn, e.TokensOut = sum(e.TokensIn, h.last.TokensIn), sum(e.TokensOut, h.last.TokensOut)
+	}
 	h.count = sum(h.count, sum(1, e.Suppressed))
-	e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
-	e.TokensIn, e.TokensOut = sum(e.TokensIn, h.last.TokensIn), sum(e.TokensOut, h.last.TokensOut)
 	h.last = e
 }
 
@@ -104,7 +108,7 @@ func sum(a, b uint64) uint64 {
 func (h *held) take() Event {
 	e := h.last
 	e.Suppressed = h.count - 1
-	*h = held{}
+	h.count = 0
 	return e
 }
 
@@ -115,7 +119,7 @@ type bucket struct {
 
 // NewLimiter returns a Limiter that passes on to next. While nothing happens, Run makes the summaries.
 func NewLimiter(next Recorder) *Limiter {
-	return &Limiter{next: next, now: time.Now, keys: map[key]*list.Element{}, recent: list.New(), classes: map[Event]*bucket{}}
+	return &Limiter{next: next, now: time.Now, seed: maphash.MakeSeed(), keys: map[uint64]*list.Element{}, recent: list.New(), classes: map[Event]*bucket{}}
 }
 
 // Run records summaries as they become due, until ctx ends; then it flushes.
@@ -140,7 +144,7 @@ func (l *Limiter) Flush() { l.sweep(true) }
 func (l *Limiter) Record(e Event) {
 	e = e.capped()
 	l.locked(func(now time.Time) {
-		en := l.lookup(keyOf(e), now)
+		en := l.lookup(e, now)
 		if now.Sub(en.since) >= keyWindow {
 			l.close(en, now)
 			en.since, en.passed = now, 0
@@ -164,7 +168,7 @@ func (l *Limiter) locked(work func(now time.Time)) {
 }
 
 func (l *Limiter) let(en *entry, now time.Time) bool {
-	ok := !en.key.Kind.traffic() || l.bucket(en.key).pace.Take(now)
+	ok := !en.held.last.Kind.traffic() || l.bucket(en.held.last).pace.Take(now)
 	if ok {
 		en.passed++
 		l.out = append(l.out, en.held.take())
@@ -172,8 +176,11 @@ func (l *Limiter) let(en *entry, now time.Time) bool {
 	return ok
 }
 
-// lookup finds or makes the entry of k; the one that was used least recently makes room for a new one, with a summary.
-func (l *Limiter) lookup(k key, now time.Time) *entry {
+func (l *Limiter) hash(e Event) uint64 { return maphash.Comparable(l.seed, keyOf(e)) }
+
+// lookup finds or makes the entry for e; the one that was used least recently makes room for a new one, with a summary.
+func (l *Limiter) lookup(e Event, now time.Time) *entry {
+	k := l.hash(e)
 	if el, ok := l.keys[k]; ok {
 		l.recent.MoveToFront(el)
 		return el.Value.(*entry)
@@ -181,7 +188,7 @@ func (l *Limiter) lookup(k key, now time.Time) *entry {
 	if l.recent.Len() >= maxKeys {
 		l.drop(l.recent.Back(), now)
 	}
-	en := &entry{key: k, since: now}
+	en := &entry{since: now, held: held{last: e}}
 	l.keys[k] = l.recent.PushFront(en)
 	return en
 }
@@ -190,18 +197,19 @@ func (l *Limiter) drop(el *list.Element, now time.Time) {
 	en := el.Value.(*entry)
 	l.close(en, now)
 	l.recent.Remove(el)
-	delete(l.keys, en.key)
+	delete(l.keys, l.hash(en.held.last))
 }
 
 // close ends the window of an entry: its summary is recorded, or, beyond the rate, counted in its class.
 func (l *Limiter) close(en *entry, now time.Time) {
 	if en.held.count > 0 && !l.let(en, now) {
-		l.bucket(en.key).held.add(en.held.take())
+		e := en.held.take()
+		l.bucket(e).held.add(e)
 	}
 }
 
-func (l *Limiter) bucket(k key) *bucket {
-	c := classOf(k.Event)
+func (l *Limiter) bucket(e Event) *bucket {
+	c := classOf(e)
 	if l.classes[c] == nil {
 		l.classes[c] = &bucket{pace: budget.Pace{Burst: classFull, Every: time.Second / classRate}}
 	}

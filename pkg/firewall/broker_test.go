@@ -116,7 +116,7 @@ func TestKernelBroker(t *testing.T) {
 	if err := f.Lease(ctx, forBroker(tcpLeases(443, far4)...)); err == nil {
 		t.Error("leased to a broker that is not there")
 	}
-	if ls, err := f.Leased(ctx); err != nil || slices.ContainsFunc(ls, func(l Lease) bool { return l.For == Broker }) {
+	if ls, err := f.Leased(ctx, anyLease); err != nil || slices.ContainsFunc(ls, func(l Lease) bool { return l.For == Broker }) {
 		t.Errorf("leased: %v, %v", ls, err)
 	}
 }
@@ -293,7 +293,7 @@ func TestKernelBrokerTamper(t *testing.T) {
 	must(t, f.Verify(ctx))
 	foreign := Element{Addr: other4, Proto: unix.IPPROTO_TCP, Port: 443, For: Broker}
 	must(t, other.Lease(ctx, []Lease{{Element: foreign, TTL: time.Minute}}))
-	ls, err := f.Leased(ctx)
+	ls, err := f.Leased(ctx, anyLease)
 	if err != nil || len(ls) != 1 || ls[0].Element != foreign {
 		t.Errorf("leased: %v, %v", ls, err)
 	}

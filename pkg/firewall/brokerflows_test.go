@@ -78,7 +78,7 @@ func TestKernelBrokerShares(t *testing.T) {
 		t.Errorf("the agent's ended with the broker's: %v", err)
 	}
 	must(t, f.RevokeAll(ctx))
-	if ls, err := f.Leased(ctx); err != nil || len(ls) > 0 {
+	if ls, err := f.Leased(ctx, anyLease); err != nil || len(ls) > 0 {
 		t.Errorf("after all was revoked: %v, %v", ls, err)
 	}
 	must(t, f.Verify(ctx))

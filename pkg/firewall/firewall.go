@@ -43,13 +43,13 @@ func (o Options) programs() xtables.Options {
 
 // backend is the seam between the methods of Firewall and a kernel's way to hold a Plan. Calls come one at a time.
 type backend interface {
-	Seal(sealed Plan) error             // closed, keeping a table that is closed already
-	Apply(p, sealed Plan) error         // p, in one step, leases kept; by way of sealed if it must be
-	Lease(ls []Lease) error             // adds or extends, all or none of each thousand; each element once, and its time is over 0
-	Unlease(es []Element) error         // removes, from the sets of what answers too; absent ones are fine
-	Held(set plan.Set) ([]Lease, error) // what one of these sets holds, with what is left of its time
-	Empty(sets []plan.Set) error        // removes all of that, of those that are there
-	Verify(p Plan) error                // nil if the kernel holds just p
+	Seal(sealed Plan) error                    // closed, keeping a table that is closed already
+	Apply(p, sealed Plan) error                // p, in one step, leases kept; by way of sealed if it must be
+	Lease(ls []Lease) error                    // adds or extends, all or none of each thousand; each element once, and its time is over 0
+	Unlease(es []Element) error                // removes, from the sets of what answers too; absent ones are fine
+	Held(set plan.Set, each func(Lease)) error // what one of these sets holds, with what is left of its time
+	Empty(sets []plan.Set) error               // removes all of that, of those that are there
+	Verify(p Plan) error                       // nil if the kernel holds just p
 	Close() error
 }
 
@@ -221,15 +221,13 @@ const retainTries = 100
 
 func (f *Firewall) retain(wanted func(Element) bool) error {
 	for range retainTries {
-		held, err := f.held(slices.Concat(plan.LeaseSets(), plan.KeptSets()))
+		held, err := f.held(slices.Concat(plan.LeaseSets(), plan.KeptSets()), func(l Lease) bool { return !wanted(l.Element) })
 		if err != nil {
 			return err
 		}
 		surplus := map[Element]bool{}
 		for _, l := range held {
-			if !wanted(l.Element) {
-				surplus[l.Element] = true
-			}
+			surplus[l.Element] = true
 		}
 		if len(surplus) == 0 {
 			return nil
@@ -242,25 +240,29 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 }
 
 // Leased returns what the kernel holds as leased, with the time that is left
-// to each; 0 means for ever, which none of ours is.
-func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
-	return listed(ctx, f.rules, "list leases", func() ([]Lease, error) { return f.held(plan.LeaseSets()) })
+// to each; 0 means for ever, which none of ours is. Of tens of thousands few are looked for: those are listed that
+// wanted wants, which may be called after an end of ctx.
+func (f *Firewall) Leased(ctx context.Context, wanted func(Lease) bool) ([]Lease, error) {
+	return listed(ctx, f.rules, "list leases", func() ([]Lease, error) { return f.held(plan.LeaseSets(), wanted) })
 }
 
-// held is what the kernel holds in those of sets that the last plan has, or before one, that an earlier process may
-// have left.
-func (f *Firewall) held(sets []plan.Set) (out []Lease, err error) {
+// held is what is wanted of what the kernel holds in those of sets that the last plan has, or before one, that an earlier
+// process may have left.
+func (f *Firewall) held(sets []plan.Set, wanted func(Lease) bool) (out []Lease, err error) {
 	for _, s := range sets {
 		if f.last != nil && (s.For == plan.Broker || s.For == plan.Exporter) {
 			if _, err := f.last.Set(s.Name); err != nil {
 				continue
 			}
 		}
-		ls, err := f.be.Held(s)
+		err := f.be.Held(s, func(l Lease) {
+			if wanted(l) {
+				out = append(out, l)
+			}
+		})
 		if err != nil && !errors.Is(err, unix.ENOENT) { // sealed, or no table at all
 			return nil, err
 		}
-		out = append(out, ls...)
 	}
 	return out, nil
 }
@@ -315,10 +317,10 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 			}
 			return out, err
 		}
-		kept, err := f.held(plan.KeptSets())
-		for _, l := range kept {
+		_, err = f.held(plan.KeptSets(), func(l Lease) bool {
 			out = append(out, Use{l.Element, max(plan.KeptFor-l.TTL, 0)})
-		}
+			return false
+		})
 		return out, err
 	})
 }

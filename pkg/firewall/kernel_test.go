@@ -426,6 +426,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
+func anyLease(Lease) bool { return true }
+
 // eventually waits until ok, for a generous while.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

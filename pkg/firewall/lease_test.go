@@ -208,7 +208,7 @@ func TestKernelRevokeAll(t *testing.T) {
 	reached(t, "tcp", at(far4, 443), agentUID)
 	second := open(t, Options{})
 	must(t, second.Seal(ctx))
-	leased, err := second.Leased(ctx)
+	leased, err := second.Leased(ctx, anyLease)
 	must(t, err)
 	for _, a := range []netip.Addr{far4, far6} {
 		if !slices.ContainsFunc(leased, func(l Lease) bool {
@@ -219,7 +219,7 @@ func TestKernelRevokeAll(t *testing.T) {
 	}
 	reached(t, "tcp", at(far4, 443), agentUID)
 	must(t, second.RevokeAll(ctx))
-	if leased, err := second.Leased(ctx); err != nil || len(leased) > 0 {
+	if leased, err := second.Leased(ctx, anyLease); err != nil || len(leased) > 0 {
 		t.Errorf("still leased: %v, %v", leased, err)
 	}
 	refused(t, "tcp", at(far4, 443), agentUID)
@@ -246,7 +246,7 @@ func TestKernelLeaseConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	leased, err := f.Leased(ctx)
+	leased, err := f.Leased(ctx, anyLease)
 	must(t, err)
 	if len(leased) != 501 {
 		t.Errorf("%d leases, not 501", len(leased))

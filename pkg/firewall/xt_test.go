@@ -272,7 +272,7 @@ func TestKernelXTTamper(t *testing.T) {
 			t.Errorf("%s: after repair: %v", x.what, err)
 		}
 		refused(t, "udp", at(far4, 9), 0)
-		leases, err := f.Leased(ctx)
+		leases, err := f.Leased(ctx, anyLease)
 		must(t, err)
 		if !x.leases && len(leases) != 1 {
 			t.Errorf("%s: the leases are %v", x.what, leases)

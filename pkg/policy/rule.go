@@ -62,16 +62,18 @@ func (s Source) String() string {
 type Rule struct {
 	Source Source
 	Text   string // the entry as written, without its comment
-	Deny   bool
+	Preset string // the preset that the rule came from, "" if none
 
-	Name     string       // lower case, A-labels, no trailing dot, no "*."; "" if the rule is about addresses
-	Wildcard bool         // Name stands for itself and every name below it
-	Prefix   netip.Prefix // the block of a rule about addresses, else invalid
-	Ports    []Port       // nil, in deny rules only: every port and protocol
-	Flags
+	Name    string         // lower case, A-labels, no trailing dot, no "*."; "" if the rule is about addresses
+	Prefix  netip.Prefix   // the block of a rule about addresses, else invalid
+	Ports   []Port         // nil, in deny rules only: every port and protocol
 	Request *route.Request // which requests the rule is about; nil: it is about connections
-	Preset  string         // the preset that the rule came from, "" if none
 
+	// What takes one byte stands side by side: there may be tens of thousands of rules.
+
+	Deny     bool
+	Wildcard bool // Name stands for itself and every name below it
+	Flags
 	routes bool // it is for the host of a route, which is not bound by what is denied to the agent
 }
 

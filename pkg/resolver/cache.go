@@ -11,16 +11,17 @@ import (
 
 const maxCached = 16384 // answers
 
-// entry is an answer that was admitted.
+// entry is an answer that was admitted. There are tens of thousands: it is in one piece, and small.
 type entry struct {
-	*answer
-	made    time.Time
+	answer
 	expires time.Time
+	asker   audit.Asker   // that the line in the log names; this and alone are told's
 	turn    atomic.Uint32 // which address goes first
-
-	alone bool        // it has a line in the log to itself; this and asker are told's
-	asker audit.Asker // that the line names
+	alone   bool          // it has a line to itself
 }
+
+// made is when it was admitted.
+func (e *entry) made() time.Time { return e.expires.Add(-time.Duration(e.ttl) * time.Second) }
 
 // remaining is the TTL that is left at now, rounded up; zero once expired.
 func (e *entry) remaining(now time.Time) uint32 { return seconds(max(0, e.expires.Sub(now))) }

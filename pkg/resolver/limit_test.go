@@ -83,7 +83,7 @@ func TestCacheIsBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 10000 {
 		name := fmt.Sprintf("n%d.test", i)
-		c.put(question{name, dns.TypeA}, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
+		c.put(question{name, dns.TypeA}, &entry{expires: now.Add(time.Minute)}, nil, now)
 		if c.get([]byte(name), dns.TypeA, nil, now) == nil {
 			t.Fatalf("entry %d isn't there", i)
 		}
@@ -105,7 +105,7 @@ func TestCacheForgetsOldPolicies(t *testing.T) {
 		p := new(policy.Policy)
 		old = append(old, weak.Make(p))
 		for j := range 4 {
-			c.put(key(4*i+j), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, p, now)
+			c.put(key(4*i+j), &entry{expires: now.Add(time.Minute)}, p, now)
 		}
 		if get(4*i, p) == nil || i > 0 && get(4*i-1, p) != nil {
 			t.Fatalf("policy %d: an answer of its own is gone, or one of another is there", i)
@@ -118,7 +118,7 @@ func TestCacheForgetsOldPolicies(t *testing.T) {
 	if get(199, last) != nil {
 		t.Error("an answer is given under a policy that it was not admitted under")
 	}
-	c.put(key(0), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, last, now)
+	c.put(key(0), &entry{expires: now.Add(time.Minute)}, last, now)
 	runtime.GC()
 	for i, p := range old {
 		if p.Value() != nil {

@@ -57,7 +57,7 @@ func (s *Server) ask(who *asker, deliver func(*answer)) (*answer, bool) {
 	p := s.config.Policy()
 	// It may have been answered since the caller looked.
 	if e := s.cache.get([]byte(who.name), who.qtype, p, now); e != nil {
-		a := *e.answer
+		a := e.answer
 		a.ttl = e.remaining(now)
 		who.count.Allowed.Add(1)
 		return &a, true
@@ -160,7 +160,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 		a = s.admit(ctx, p, match, m, who)
 	}
 	now := time.Now()
-	s.cache.put(who.question, &entry{answer: a, made: now, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
+	s.cache.put(who.question, &entry{answer: *a, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
 	return a
 }
 

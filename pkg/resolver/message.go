@@ -155,10 +155,10 @@ func skipName(pkt []byte, off int) (int, bool) {
 
 // answer is what a question comes to, the same for all who ask it. It does not change once it is made.
 type answer struct {
-	rcode uint16
 	addrs []netip.Addr // all of the question's family
-	ede   uint16       // info code of RFC 8914, if text is set
 	text  string
+	ede   uint16 // info code of RFC 8914, if text is set
+	rcode uint16
 	ttl   uint32 // seconds; of the addresses, or of the negative answer
 }
 

@@ -89,7 +89,7 @@ func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
 	}
 	now, p := time.Now(), s.config.Policy()
 	e := s.cache.get([]byte(q.name), other.qtype, p, now)
-	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made) < s.pairs.window &&
+	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made()) < s.pairs.window &&
 		said.Verdict == audit.Allow && e.rcode != dns.RcodeServerFailure && (said.IP == "" || len(e.addrs) > 0) {
 		e.alone = false
 		return nil

@@ -286,7 +286,7 @@ func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later b
 		if e := s.cache.get(q.name, q.qtype, p, now); e != nil {
 			c.count.Cached.Add(1)
 			c.count.Allowed.Add(1)
-			return c.reply(w.out[:0], &q, e.answer, e.remaining(now), int(e.turn.Add(1))), false
+			return c.reply(w.out[:0], &q, &e.answer, e.remaining(now), int(e.turn.Add(1))), false
 		}
 	}
 	name := string(q.name)

@@ -79,12 +79,14 @@ func (n *Backend) Empty(sets []plan.Set) error {
 	return n.conn.Flush()
 }
 
-func (n *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
-	err = n.read.elements(set.Name, func(e nftables.SetElement) error {
+func (n *Backend) Held(set plan.Set, each func(plan.Lease)) error {
+	return n.read.elements(set.Name, func(e nftables.SetElement) error {
 		l, err := leaseOfKey(e.Key)
+		if err != nil {
+			return err
+		}
 		l.For = set.For
-		out = append(out, plan.Lease{Element: l, TTL: e.Expires})
-		return err
+		each(plan.Lease{Element: l, TTL: e.Expires})
+		return nil
 	})
-	return out, err
 }

@@ -131,14 +131,14 @@ func (r *reducedXT) Empty([]plan.Set) error {
 }
 
 // Held returns the leases; nothing else is held: the guard asks about each connection, and ends its own.
-func (r *reducedXT) Held(set plan.Set) (out []plan.Lease, err error) {
+func (r *reducedXT) Held(set plan.Set, each func(plan.Lease)) error {
 	now := time.Now()
 	for e, end := range r.book {
 		if end.After(now) && set.Name == plan.FamilyOf(e.Addr).Leases(e.For).Name {
-			out = append(out, plan.Lease{Element: e, TTL: end.Sub(now)})
+			each(plan.Lease{Element: e, TTL: end.Sub(now)})
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // probe loads, into chains where no packet comes, one of everything that reduced

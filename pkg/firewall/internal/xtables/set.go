@@ -97,15 +97,15 @@ func (x *Backend) Empty(sets []plan.Set) error {
 	return nil
 }
 
-func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
+func (x *Backend) Held(set plan.Set, each func(plan.Lease)) error {
 	live, err := dumpSet(partName(set.Name, ""))
 	if live == nil || err != nil { // sealed, or nothing at all
-		return nil, err
+		return err
 	}
 	for b, ttl := range live.entries {
-		out = append(out, plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port, For: set.For}, TTL: ttl})
+		each(plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port, For: set.For}, TTL: ttl})
 	}
-	return out, nil
+	return nil
 }
 
 // ipsetPart is one of the ipsets that together are a set of a plan. An ipset has one kind of entry, and none that
