@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 	"unsafe"
@@ -19,7 +20,7 @@ const spareThreads = 8
 
 // Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before an
 // agent could leave no room for them: without one that it needs, the runtime ends the process.
-// It leaves the image when what a start does at its end is over.
+// When what a start does at its end is over, it gives back what that took of the heap, and leaves the image.
 func Settle() {
 	var made sync.WaitGroup
 	release := make(chan struct{})
@@ -34,7 +35,10 @@ func Settle() {
 	}
 	made.Wait()
 	close(release)
-	time.AfterFunc(2*time.Second, leaveImage)
+	time.AfterFunc(2*time.Second, func() {
+		debug.FreeOSMemory()
+		leaveImage()
+	})
 }
 
 // ErrKeeperGone ends a process that serves in peace: nobody could open anything for it.
