@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
@@ -20,8 +21,10 @@ import (
 var update = flag.Bool("update", false, "write the golden screens anew")
 
 // TestScreens: what each view shows at four widths, as a terminal shows it.
-func TestScreens(t *testing.T) {
-	since := time.Now().Add(-2*time.Minute - 200*time.Millisecond)
+func TestScreens(t *testing.T) { synctest.Test(t, testScreens) } // no time passes meanwhile
+
+func testScreens(t *testing.T) {
+	since := time.Now().Add(-2 * time.Minute)
 	long := "a-name-that-is-rather-long.of-a-service.internal.corp.example:8443 GET,HEAD /v1/models"
 	list := []Asked{
 		{Number: 3, Target: "registry.example.com", Reason: "to install the linter that the repository asks for", From: "pid 812 npm", Since: since},
@@ -71,34 +74,32 @@ func TestScreens(t *testing.T) {
 		},
 	}
 	for name, open := range views {
-		t.Run(name, func(t *testing.T) {
-			var b strings.Builder
-			for _, columns := range []int{60, 80, 120, 200} {
-				const lines = 22
-				a := &attachment{cols: columns, rows: lines, sock: -1, o: Options{Prefix: DefaultPrefix, Requests: Requests{
-					List:   func() ([]Asked, error) { return list[:2], nil },
-					Answer: func(Asked, sessionop.Verdict) ([]string, error) { return nil, nil },
-					Who:    "Only root answers, and who sits at the container's own terminal: agent-init attach as root",
-				}}}
-				a.result.Window, a.name = "0", "claude"
-				term := terminal.New(terminal.Options{Cols: columns, Rows: lines, Scrollback: -1})
-				v := open(a)
-				for range 2 { // what is drawn twice is the same
-					_, _ = term.Write(append(terminal.Over(), paint(v.draw(columns, lines), columns, lines)...))
-				}
-				fmt.Fprintf(&b, "--- %d columns\n%s\n", columns, strings.TrimRight(strings.Join(term.Text(), "\n"), "\n"))
+		var b strings.Builder
+		for _, columns := range []int{60, 80, 120, 200} {
+			const lines = 22
+			a := &attachment{cols: columns, rows: lines, sock: -1, o: Options{Prefix: DefaultPrefix, Requests: Requests{
+				List:   func() ([]Asked, error) { return list[:2], nil },
+				Answer: func(Asked, sessionop.Verdict) ([]string, error) { return nil, nil },
+				Who:    "Only root answers, and who sits at the container's own terminal: agent-init attach as root",
+			}}}
+			a.result.Window, a.name = "0", "claude"
+			term := terminal.New(terminal.Options{Cols: columns, Rows: lines, Scrollback: -1})
+			v := open(a)
+			for range 2 { // what is drawn twice is the same
+				_, _ = term.Write(append(terminal.Over(), paint(v.draw(columns, lines), columns, lines)...))
 			}
-			golden := filepath.Join("testdata", name+".screens.txt")
-			if *update {
-				if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
+			fmt.Fprintf(&b, "--- %d columns\n%s\n", columns, strings.TrimRight(strings.Join(term.Text(), "\n"), "\n"))
+		}
+		golden := filepath.Join("testdata", name+".screens.txt")
+		if *update {
+			if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil || b.String() != string(want) {
-				t.Errorf("it shows (%v)\n%s", err, b.String())
-			}
-		})
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || b.String() != string(want) {
+			t.Errorf("%s shows (%v)\n%s", name, err, b.String())
+		}
 	}
 }
 
