@@ -87,7 +87,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	approvals := newApprovals(k)
 	k.book.notifier.begin(newErrands(k, approvals), k.guard.decided)
 	// Whoever hears that it is ready finds everything in its place.
-	published := <-publishing
+	published := k.publishLeases(<-publishing) // of names that were resolved meanwhile
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published, approvals)
