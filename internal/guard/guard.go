@@ -152,17 +152,10 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
-	passed := func() audit.Finder { return nil }
 	if !c.Reduced && !c.Elsewhere {
 		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
-		pace := &budget.Pace{Burst: 50, Every: 100 * time.Millisecond} // must not use up the other
-		findAllowed, passed = f.within(pace), func() audit.Finder {
-			if !pace.Take(time.Now()) {
-				return nil
-			}
-			return f.find
-		}
+		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
 	}
 	var believe func(policy.Upstream) error
 	if c.Shared {
@@ -190,7 +183,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: passed, Aside: g.probing.tries,
+		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.tries,
 		Connections: maxRelays, Log: g.log, Own: c.Own, Locate: g.locate,
 	}
 	var files unix.Rlimit

@@ -31,9 +31,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// steps is the whole of the start, in order. Any failure ends it, and what was sealed stays sealed. What publishAll
-// returns comes when it has ended.
-func (b *base) steps(ctx context.Context) (*keeper, <-chan uint64, error) {
+// steps is the whole of the start, in order. Any failure ends it, and what was sealed stays sealed.
+func (b *base) steps(ctx context.Context) (*keeper, error) {
 	s := &starting{base: b, ctx: ctx}
 	// Nothing has been touched yet.
 	fits := then(s, "check the container", "check the container", b.checkContainer, struct{}{})
@@ -53,13 +52,11 @@ func (b *base) steps(ctx context.Context) (*keeper, <-chan uint64, error) {
 	watched := then(s, "start the guard", "start the guard", b.startGuard, bare)
 	// One transaction.
 	held := then(s, "apply the rules", "apply the rules", b.applyRules, watched)
-	// It takes as long as the list is, and nobody here waits for it.
-	published := s.publish(held)
 	// Names are answered from here on.
 	heard := then(s, "wait for the guard", "wait for the guard", b.awaitGuard, held)
 	// From the agent's side, with its credentials.
 	k := then(s, "prove the confinement", "prove the confinement", b.proveConfinement, heard)
-	return k, published, s.err
+	return k, s.err
 }
 
 // boot runs the steps. Its error is a fault that says which of them failed.
@@ -76,7 +73,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 		debug.SetGCPercent(stage.SmallHeap)
 		go debug.FreeOSMemory()
 	}()
-	k, publishing, err := b.steps(ctx)
+	k, err := b.steps(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +84,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	approvals := newApprovals(k)
 	k.book.notifier.begin(newErrands(k, approvals), k.guard.decided)
 	// Whoever hears that it is ready finds everything in its place.
-	published := k.publishLeases(<-publishing) // of names that were resolved meanwhile
+	published := k.publishAll()
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published, approvals)

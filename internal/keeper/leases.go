@@ -212,18 +212,16 @@ func (k *keeper) maintain(ctx context.Context) {
 	if err != nil {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
-	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.NewTimer(sweepEvery)
+	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(time.Second)
 	var leasing bursts
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sweep.C:
-			begun := time.Now()
+		case <-sweep:
 			if leasing.over(k.leases.books.Sweep()) {
 				go debug.FreeOSMemory()
 			}
-			sweep.Reset(max(sweepEvery, 100*time.Since(begun))) // a hundredth of a processor, however long the book is
 		case <-renew:
 			k.leases.renew(ctx)
 		case <-attest:
@@ -240,8 +238,6 @@ func (k *keeper) maintain(ctx context.Context) {
 		}
 	}
 }
-
-const sweepEvery = time.Second
 
 // manyChanges of the book leave megabytes behind, which the runtime would keep for minutes.
 const manyChanges = 1000

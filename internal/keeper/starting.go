@@ -86,12 +86,3 @@ func then[I, O any](s *starting, name, part string, do func(context.Context, I) 
 	s.err = s.fail(cmp.Or(container.Scarce(s.launch, s.err, name), fault.Of(s.err, name)))
 	return out
 }
-
-// publish begins to write what others read of the policy, if there is one in force.
-func (s *starting) publish(r ruled) <-chan uint64 {
-	changes := make(chan uint64, 1)
-	if s.err == nil {
-		go func() { changes <- r.publishAll() }()
-	}
-	return changes
-}

@@ -116,9 +116,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	case r.enforce != "":
 		c.findOut(c.s.config.Find)
 	default:
-		if find := c.s.config.FindAllowed(); find != nil {
-			c.finding.Go(func() { c.findOut(find) })
-		}
+		c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()

@@ -27,9 +27,7 @@ func (c *conn) handOver(ctx context.Context, r ruling, read []byte) error {
 	case !c.leave():
 		return net.ErrClosed
 	}
-	if find := c.s.config.FindAllowed(); find != nil {
-		c.finding.Go(func() { c.findOut(find) })
-	}
+	c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.hand)
 	defer cancel()
 	h := Handed{Conn: c.client, Name: r.name, To: c.to, Read: append(read[:len(read):len(read)], c.from.held()...)}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -101,16 +102,10 @@ func (k *sink) Write(p []byte) (n int, err error) {
 	}
 	var errno unix.Errno
 	err = raw.Write(func(fd uintptr) bool {
-		for n < len(p) && errno == 0 {
-			var m int
-			m, errno = writeNow(fd, p[n:])
-			n += m
-		}
-		if errno != unix.EAGAIN {
-			return true
-		}
-		errno = 0
-		return false
+		var m int
+		m, errno = nowait.Write(int(fd), p[n:])
+		n += m
+		return errno != unix.EAGAIN
 	})
 	k.moved(int64(n))
 	if err == nil && errno != 0 {

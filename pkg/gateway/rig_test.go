@@ -87,7 +87,7 @@ func newRig(t testing.TB, change func(*settings)) *rig {
 		r.leases[name] = site
 	}
 	r.leases["away.test"] = netip.MustParseAddr("192.0.2.99")
-	c := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo, Record: r.record, Find: audit.Nobody, FindAllowed: func() audit.Finder { return nil },
+	c := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo, Record: r.record, Find: audit.Nobody, FindAllowed: audit.Nobody,
 		Aside: func(string, netip.Addr) bool { return false }, Connections: 4096, Log: slog.New(slog.DiscardHandler)}
 	var err error
 	if r.Server, err = New(c); err != nil {

@@ -52,11 +52,8 @@ type Config struct {
 	Record audit.Recorder
 
 	// Find says who has made a connection that is refused, before it is cut: behind it,
-	// the client may be gone.
-	Find audit.Finder
-
-	// FindAllowed returns what says it of a connection that is passed on, meanwhile; nil if that was asked too often.
-	FindAllowed func() audit.Finder
+	// the client may be gone. FindAllowed says it of what is passed on, meanwhile.
+	Find, FindAllowed audit.Finder
 
 	// Aside says that connections to name, or to addr, are not to be counted now.
 	Aside func(name string, addr netip.Addr) bool

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/nowait"
 )
 
 const (
@@ -104,7 +106,7 @@ func (s *source) try(fd uintptr) bool {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
-	n, errno := readNow(fd, s.buf[s.w:])
+	n, errno := nowait.Read(int(fd), s.buf[s.w:])
 	if n > 0 {
 		s.w += n
 		return true

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
@@ -162,7 +163,7 @@ func (w *window) read() (n int, err error) {
 func (w *window) gather(fd int) bool {
 	for w.n < len(w.buf) {
 		var m int
-		m, w.errno = ready.Read(fd, w.buf[w.n:])
+		m, w.errno = nowait.Read(fd, w.buf[w.n:])
 		switch {
 		case w.errno == unix.EAGAIN && w.n >= readLittle && w.looked < lookAgain:
 			// The kernel moves the next piece up in a thread of its own. To sleep and wake up takes longer.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
@@ -325,7 +326,7 @@ func (a *attachment) flush() {
 		a.typed = a.typed[:0]
 		return
 	}
-	n, _ := ready.Write(a.sock, a.typed) // what is final is found by reading
+	n, _ := nowait.Write(a.sock, a.typed) // what is final is found by reading
 	a.typed = append(a.typed[:0], a.typed[n:]...)
 }
 

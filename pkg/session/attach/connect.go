@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -119,7 +119,7 @@ func (s *socket) Read(b []byte) (int, error) {
 		return 0, unix.EAGAIN
 	}
 	s.ready = false
-	n, errno := ready.Read(s.fd, b)
+	n, errno := nowait.Read(s.fd, b)
 	switch {
 	case errno != 0:
 		return 0, errno

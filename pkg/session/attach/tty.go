@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
+	"github.com/agent-init/agent-init/internal/nowait"
 )
 
 // openTerminal finds the descriptors of the terminal, and returns what closes those that are ours. Whether one blocks
@@ -43,7 +43,7 @@ func (a *attachment) read() (int, error) {
 	if a.patient {
 		return unix.Read(a.in, a.buf)
 	}
-	n, errno := ready.Read(a.in, a.buf)
+	n, errno := nowait.Read(a.in, a.buf)
 	return n, cause(errno)
 }
 
@@ -67,7 +67,7 @@ func (a *attachment) put(b []byte) (int, error) {
 	if a.patient {
 		return unix.Write(a.out, b)
 	}
-	n, errno := ready.Write(a.out, b)
+	n, errno := nowait.Write(a.out, b)
 	return n, cause(errno)
 }
 

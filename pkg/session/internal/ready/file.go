@@ -8,40 +8,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/nowait"
 )
-
-// Read reads from a descriptor that does not block, once.
-func Read(fd int, b []byte) (int, unix.Errno) {
-	first := unsafe.Pointer(unsafe.SliceData(b))
-	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(first), uintptr(len(b)))
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// Write writes what a descriptor that does not block takes of b.
-func Write(fd int, b []byte) (n int, errno unix.Errno) {
-	for n < len(b) {
-		m, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[n])), uintptr(len(b)-n))
-		switch errno {
-		case 0:
-			n += int(m)
-		case unix.EINTR:
-		default:
-			return n, errno
-		}
-	}
-	return n, 0
-}
 
 // File is a descriptor that does not block. One goroutine reads it, many may write without waiting, and one at a time
 // may wait for room.
@@ -133,7 +104,7 @@ func (f *File) Read(b []byte) (int, error) {
 }
 
 func (f *File) fillInto(fd int) bool {
-	f.n, f.errno = Read(fd, f.into)
+	f.n, f.errno = nowait.Read(fd, f.into)
 	return f.errno != unix.EAGAIN
 }
 
@@ -144,7 +115,7 @@ func (f *File) WriteNow(b []byte) int {
 	if f.fd < 0 {
 		return 0
 	}
-	n, _ := Write(f.fd, b)
+	n, _ := nowait.Write(f.fd, b)
 	return n
 }
 
@@ -163,7 +134,7 @@ func (f *File) Write(b []byte, until time.Time) (n int, err error) {
 	err = room.Wait(func(uintptr) bool {
 		closed = f.Use(func(fd int) {
 			var m int
-			m, errno = Write(fd, b[n:])
+			m, errno = nowait.Write(fd, b[n:])
 			n += m
 		})
 		return closed != nil || errno != unix.EAGAIN
