@@ -90,53 +90,68 @@ const (
 	maxFindings = 128
 )
 
-// within finds as often as limit says, whatever the agent does.
-func (f *finder) within(limit *budget.Pace) audit.Finder {
+// within lets it find as often as limit says, whatever the agent does: there is no Finder until then.
+func (f *finder) within(limit *budget.Pace) func() audit.Finder {
+	return func() audit.Finder {
+		if !limit.Take(time.Now()) {
+			return nil
+		}
+		return f.find
+	}
+}
+
+// orNobody finds nobody where there is no Finder.
+func orNobody(leave func() audit.Finder) audit.Finder {
 	return func(network string, local, remote netip.AddrPort) *audit.Process {
-		now := time.Now()
-		if !limit.Take(now) {
+		find := leave()
+		if find == nil {
 			return nil
 		}
-		proto := uint8(unix.IPPROTO_TCP)
-		if network == "udp" {
-			proto = unix.IPPROTO_UDP
-		}
-		s, err := f.sockets.Find(proto, local, remote)
-		if err != nil {
-			return nil
-		}
-		p := audit.Process{UID: s.UID}
-		f.mu.Lock()
-		known, ok := f.recent[s.Inode]
-		resting := now.Before(f.rest)
-		f.mu.Unlock()
-		switch {
-		case ok && now.Before(known.until):
-			return &known.by
-		case resting:
-			return &p
-		}
-		select {
-		case f.turn <- struct{}{}:
-			defer func() { <-f.turn }()
-		case <-time.After(findTime):
-			return &p
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), findTime)
-		defer cancel()
-		r, err := f.ask(ctx, wire.Message{Op: wire.OpOwner, Arg: uint64(s.Inode)})
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			f.rest = now.Add(findRest)
-		case err == nil && !r.Err:
-			p.PID, p.Comm = int(r.PID), r.Text
-			if len(f.recent) >= maxFindings {
-				clear(f.recent)
-			}
-			f.recent[s.Inode] = foundProcess{by: p, until: now.Add(recentFor)}
-		}
+		return find(network, local, remote)
+	}
+}
+
+func (f *finder) find(network string, local, remote netip.AddrPort) *audit.Process {
+	now := time.Now()
+	proto := uint8(unix.IPPROTO_TCP)
+	if network == "udp" {
+		proto = unix.IPPROTO_UDP
+	}
+	s, err := f.sockets.Find(proto, local, remote)
+	if err != nil {
+		return nil
+	}
+	p := audit.Process{UID: s.UID}
+	f.mu.Lock()
+	known, ok := f.recent[s.Inode]
+	resting := now.Before(f.rest)
+	f.mu.Unlock()
+	switch {
+	case ok && now.Before(known.until):
+		return &known.by
+	case resting:
 		return &p
 	}
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-time.After(findTime):
+		return &p
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
+	r, err := f.ask(ctx, wire.Message{Op: wire.OpOwner, Arg: uint64(s.Inode)})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		f.rest = now.Add(findRest)
+	case err == nil && !r.Err:
+		p.PID, p.Comm = int(r.PID), r.Text
+		if len(f.recent) >= maxFindings {
+			clear(f.recent)
+		}
+		f.recent[s.Inode] = foundProcess{by: p, until: now.Add(recentFor)}
+	}
+	return &p
 }

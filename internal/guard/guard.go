@@ -151,11 +151,12 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record audit.Recorder) error {
-	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
+	nobody := func() audit.Finder { return nil }
+	find, allowed, sockets := audit.Nobody, nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced && !c.Elsewhere {
 		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
-		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
-		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
+		find = orNobody(f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond}))
+		allowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
 	}
 	var believe func(policy.Upstream) error
 	if c.Shared {
@@ -167,7 +168,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	}
 	g.rooted = overTLS(ups)
 	rc := resolver.Config{
-		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
+		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: orNobody(allowed), Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own,
 	}
@@ -183,7 +184,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.tries,
+		Policy: g.policy.Load, LeasedTo: g.leasedTo, Known: g.known.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: allowed, Aside: g.probing.tries,
 		Connections: maxRelays, Log: g.log, Own: c.Own, Locate: g.locate,
 	}
 	var files unix.Rlimit

@@ -1,4 +1,4 @@
-// Package nowait reads and writes descriptors that don't block, past the runtime's monitor.
+// Package nowait makes the system calls of descriptors that don't block, past the runtime's monitor.
 //
 // The runtime takes any system call for one that may block: the first one after a rest wakes up its monitor, a thread that
 // then looks every 20 µs (https://go.dev/src/runtime/proc.go, entersyscall). What never blocks needs none.
@@ -11,19 +11,19 @@ import (
 )
 
 // Read reads from a descriptor that does not block, once.
-func Read(fd int, b []byte) (int, unix.Errno) { return call(unix.SYS_READ, fd, b) }
+func Read(fd int, b []byte) (int, unix.Errno) { return transfer(unix.SYS_READ, fd, b) }
 
 // Write writes what a descriptor that does not block takes of b.
 func Write(fd int, b []byte) (n int, errno unix.Errno) {
 	for n < len(b) && errno == 0 {
 		var m int
-		m, errno = call(unix.SYS_WRITE, fd, b[n:])
+		m, errno = transfer(unix.SYS_WRITE, fd, b[n:])
 		n += m
 	}
 	return n, errno
 }
 
-func call(number uintptr, fd int, b []byte) (int, unix.Errno) {
+func transfer(number uintptr, fd int, b []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall(number, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 		switch errno {
@@ -34,4 +34,16 @@ func call(number uintptr, fd int, b []byte) (int, unix.Errno) {
 			return 0, errno
 		}
 	}
+}
+
+// Close closes a descriptor whose end is nothing to wait for: a socket without SO_LINGER, or with one of no time.
+func Close(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+
+// Poll returns how many of the events of an epoll(7) are there.
+func Poll(epoll int, events []unix.EpollEvent) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
 }

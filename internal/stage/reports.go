@@ -4,8 +4,12 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -17,23 +21,40 @@ func Reports(f *os.File) (audit.Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reports{conn: conn}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	r := &reports{conn: conn, raw: raw}
 	return r.record, nil
 }
 
 type reports struct {
 	conn *net.UnixConn
+	raw  syscall.RawConn // of conn
 	lost atomic.Uint64
 }
 
 func (r *reports) record(e audit.Event) {
 	e.Suppressed += r.lost.Swap(0)
-	if r.conn.SetWriteDeadline(time.Now().Add(reportPatience)) == nil {
-		if _, err := r.conn.Write(audit.Pack(e)); err == nil {
-			return
-		}
+	if packed := audit.Pack(e); !r.fits(packed) && !r.waits(packed) {
+		r.lost.Add(e.Suppressed + 1)
 	}
-	r.lost.Add(e.Suppressed + 1)
+}
+
+// fits sends what there is room for. A limit of time would wake up a thread, for each event.
+func (r *reports) fits(packed []byte) bool {
+	errno := unix.EBADF
+	r.raw.Control(func(fd uintptr) { _, errno = nowait.Write(int(fd), packed) })
+	return errno == 0
+}
+
+func (r *reports) waits(packed []byte) bool {
+	if r.conn.SetWriteDeadline(time.Now().Add(reportPatience)) != nil {
+		return false
+	}
+	_, err := r.conn.Write(packed)
+	return err == nil
 }
 
 const reportPatience = 5 * time.Millisecond

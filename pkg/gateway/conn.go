@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,11 +15,13 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// conn is one redirected connection, with one goroutine until it is judged, and one for each direction after that.
+// conn is one redirected connection. It begins with an express, or with one goroutine until it is judged, and one for each
+// direction after that.
 type conn struct {
 	s      *Server
 	began  time.Time
-	client *net.TCPConn
+	peer   netip.AddrPort // who has made it
+	client *net.TCPConn   // nil while an express has it
 	from   *source        // of client
 	to     netip.AddrPort // the original destination, or instead of one of Config.Own, where it goes on to
 	own    bool           // it came to one of those, and does not go on yet
@@ -32,29 +35,35 @@ type conn struct {
 	out, in atomic.Int64 // bytes to the server, to the client
 	active  atomic.Int64 // when the last byte came: nanoseconds since began
 	by      atomic.Pointer[audit.Process]
-	finding sync.WaitGroup // for by, of a connection that is passed on
 
-	mu      sync.Mutex
-	server  *net.TCPConn // nil until connected
-	uses    []use        // oldest first: what Recheck looks at
-	users   int          // goroutines, each of which calls done
-	ended   int          // directions that came to their end
-	broken  bool         // a write failed: the reader of that socket will see why
-	passed  bool         // what it is used for is passed on here, and not handed over
-	handed  bool         // it is the broker's
-	proxied bool         // it goes by the upstream proxy
-	over    bool
-	result  audit.Verdict
-	reason  string
+	mu        sync.Mutex
+	passage   *passage     // nil once an express has left it
+	server    *net.TCPConn // nil until connected, and while an express has it
+	connected bool         // onward
+	uses      []use        // oldest first: what Recheck looks at
+	users     int          // an express or goroutines, each of which calls done
+	ended     int          // directions that came to their end
+	broken    bool         // a write failed: the reader of that socket will see why
+	passed    bool         // what it is used for is passed on here, and not handed over
+	handed    bool         // it is the broker's
+	proxied   bool         // it goes by the upstream proxy
+	over      bool
+	result    audit.Verdict
+	reason    string
 }
 
 func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	defer c.done()
-	defer c.stop()
 	if err := c.prepare(own); err != nil {
 		c.refuse(err)
 		return
 	}
+	c.judge(ctx)
+}
+
+// judge decides about the connection, and has it relayed, handed over or refused. It is called once.
+func (c *conn) judge(ctx context.Context) {
+	defer c.stop()
 	var err error
 	r, direct := c.direct(ctx)
 	switch {
@@ -78,9 +87,11 @@ func (c *conn) serveNamed(ctx context.Context) error {
 	case webPort:
 		return c.serveHTTP(ctx)
 	}
-	c.client.SetReadDeadline(time.Now().Add(c.s.limits.hello))
-	if err := c.from.fill(); err != nil {
-		return err
+	c.client.SetReadDeadline(c.began.Add(c.s.limits.hello))
+	if len(c.from.held()) == 0 {
+		if err := c.from.fill(); err != nil {
+			return err
+		}
 	}
 	if c.from.held()[0] == recordHandshake {
 		return c.serveTLS(ctx)
@@ -89,21 +100,35 @@ func (c *conn) serveNamed(ctx context.Context) error {
 }
 
 func (c *conn) prepare(own netip.AddrPort) error {
-	to, err := c.s.original(c.client)
-	if err != nil || !to.IsValid() {
-		c.s.config.Log.Debug("no original destination", "error", err)
-		return refusedNoOriginal
+	raw, err := c.client.SyscallConn()
+	if err != nil {
+		return err
 	}
-	c.to = unmap(to)
-	if c.to == own || c.to == unmap(c.client.LocalAddr().(*net.TCPAddr).AddrPort()) {
-		return refusedDirect
+	var to netip.AddrPort
+	local := c.client.LocalAddr().(*net.TCPAddr).AddrPort()
+	failed := raw.Control(func(fd uintptr) { to, err = c.s.original(int(fd), local) })
+	if err := c.locate(to, cmp.Or(failed, err), local, own); err != nil {
+		return err
 	}
-	c.own = slices.Contains(c.s.config.Own, c.to.Addr())
 	if err := c.client.SetKeepAliveConfig(keepAlive); err != nil {
 		return err
 	}
 	c.from, err = newSource(c.client)
 	return err
+}
+
+// locate notes where the connection was going to, by what was found: own is the listener's address.
+func (c *conn) locate(to netip.AddrPort, err error, local, own netip.AddrPort) error {
+	if err != nil || !to.IsValid() {
+		c.s.config.Log.Debug("no original destination", "error", err)
+		return refusedNoOriginal
+	}
+	c.to = unmap(to)
+	if c.to == own || c.to == unmap(local) {
+		return refusedDirect
+	}
+	c.own = slices.Contains(c.s.config.Own, c.to.Addr())
+	return nil
 }
 
 func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
@@ -116,7 +141,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	case r.enforce != "":
 		c.findOut(c.s.config.Find)
 	default:
-		c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
+		c.look()
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()
@@ -132,7 +157,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.mu.Lock()
 	over := c.over
 	if !over {
-		c.server = server
+		c.server, c.connected = server, true
 	}
 	c.mu.Unlock()
 	if over {
@@ -167,7 +192,7 @@ func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
 func (c *conn) goes() (onward, proxied bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.server != nil, c.proxied
+	return c.connected, c.proxied
 }
 
 // otherWay says whether what r is about would go another way than c does.
@@ -216,21 +241,39 @@ func (c *conn) claims() []use {
 }
 
 // end resets both sides, and close ends the connection in peace. The first call says how it ended.
-func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, abort) }
-func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, (*net.TCPConn).Close) }
+func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, true) }
+func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, false) }
 
-func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn) error) {
+func (c *conn) conclude(v audit.Verdict, reason string, reset bool) {
+	if p := c.settle(v, reason, reset); p != nil {
+		c.done() // which the express would have called
+	}
+}
+
+// settle returns what an express has lost by it.
+func (c *conn) settle(v audit.Verdict, reason string, reset bool) *passage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		return
+		return nil
 	}
 	c.over, c.result, c.reason = true, v, reason
-	c.stop()
-	how(c.client)
-	if c.server != nil {
-		how(c.server)
+	if p := c.passage; p != nil {
+		p.close(reset)
+		c.passage = nil
+		return p
 	}
+	c.stop()
+	for _, side := range []*net.TCPConn{c.client, c.server} {
+		switch {
+		case side == nil:
+		case reset:
+			abort(side)
+		default:
+			side.Close()
+		}
+	}
+	return nil
 }
 
 // tell sends the client the last that it gets, and waits for it to have read that. It returns false if it can't be told.
@@ -275,15 +318,35 @@ func late(err error) bool {
 
 // findOut finds who has made the connection, if it can be told, for its event.
 func (c *conn) findOut(find audit.Finder) *audit.Process {
-	from, ok := c.client.RemoteAddr().(*net.TCPAddr)
 	by := c.by.Load()
-	if !ok || !c.to.IsValid() || by != nil {
+	if !c.peer.IsValid() || !c.to.IsValid() || by != nil {
 		return by
 	}
-	if by = find("tcp", unmap(from.AddrPort()), c.to); by != nil { // else somebody may have found it meanwhile
+	if by = find("tcp", c.peer, c.to); by != nil { // else somebody may have found it meanwhile
 		c.by.Store(by)
 	}
 	return by
+}
+
+// look has it found meanwhile, if there is leave to. The event waits for that.
+func (c *conn) look() {
+	find := c.s.config.FindAllowed()
+	if find == nil {
+		return
+	}
+	c.mu.Lock()
+	recorded := c.users == 0 // ended while an express has judged it
+	if !recorded {
+		c.users++
+	}
+	c.mu.Unlock()
+	if recorded {
+		return
+	}
+	go func() {
+		defer c.done()
+		c.findOut(find)
+	}()
 }
 
 // aside says whether what the connection is used for, under name, is not to be counted.
@@ -303,7 +366,6 @@ func (c *conn) done() {
 		c.from.release()
 	}
 	c.s.conns.remove(c)
-	c.finding.Wait()
 	c.record()
 	c.work.Done()
 }
@@ -321,7 +383,7 @@ func (c *conn) record() {
 	if first.enforce != "" {
 		e.Reason = first.Error() + "; " + e.Reason
 	}
-	if c.server == nil && !c.handed && !c.aside(first.name) {
+	if !c.connected && !c.handed && !c.aside(first.name) {
 		c.s.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by.Load()))

@@ -27,13 +27,12 @@ func (c *conn) handOver(ctx context.Context, r ruling, read []byte) error {
 	case !c.leave():
 		return net.ErrClosed
 	}
-	c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
+	c.look()
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.hand)
 	defer cancel()
 	h := Handed{Conn: c.client, Name: r.name, To: c.to, Read: append(read[:len(read):len(read)], c.from.held()...)}
 	if err := c.s.config.Hand(ctx, h); err != nil {
 		c.s.config.Log.Warn("the broker can't take a connection over", "error", err)
-		c.finding.Wait()
 		c.findOut(c.s.config.Find)
 		c.left(audit.Deny, refusedBroker.Error())
 		abort(c.client)

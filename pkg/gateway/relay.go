@@ -37,6 +37,10 @@ func (c *conn) relay(server *source, up, down func() error) {
 	go c.direction(down, server, c.client)
 }
 
+// errPassedOn is the end of a direction of which the other side has been told. To say so again would fail, if that one has
+// ended as well: TCP knows of no connection then.
+var errPassedOn = errors.New("the end was passed on")
+
 // direction passes the end of the stream on as such, and so a reset.
 func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	defer c.done()
@@ -45,6 +49,9 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	_, failed := errors.AsType[*writeError](err)
 	no, denied := errors.AsType[denial](err)
 	switch {
+	case err == errPassedOn:
+		src.awaitReset()
+		c.end(audit.Allow, "closed")
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		both, broken := c.half(false)
 		switch {
@@ -121,9 +128,11 @@ func (k *sink) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-func (k *sink) moved(n int64) {
-	k.count.Add(n)
-	k.owner.active.Store(int64(time.Since(k.owner.began)))
+func (k *sink) moved(n int64) { k.owner.moved(k.count, n) }
+
+func (c *conn) moved(count *atomic.Int64, n int64) {
+	count.Add(n)
+	c.active.Store(int64(time.Since(c.began)))
 }
 
 func (c *conn) toServer() *sink { return &sink{c.server, c, &c.out} }

@@ -48,7 +48,10 @@ func (r *rig) pairBy(hello []byte) (client, server *net.TCPConn) {
 }
 
 func TestHalfClose(t *testing.T) {
-	r := newRig(t, nil)
+	eachWay(t, nil, tryHalfClose)
+}
+
+func tryHalfClose(t *testing.T, r *rig) {
 	for _, clientFirst := range []bool{true, false} {
 		client, server := r.pair("ok.test")
 		first, second := client, server
@@ -75,7 +78,10 @@ func TestHalfClose(t *testing.T) {
 }
 
 func TestResetIsPassedOn(t *testing.T) {
-	r := newRig(t, nil)
+	eachWay(t, nil, tryResetIsPassedOn)
+}
+
+func tryResetIsPassedOn(t *testing.T, r *rig) {
 	for _, tt := range []struct {
 		label       string
 		clientFirst bool
@@ -116,7 +122,10 @@ func TestResetIsPassedOn(t *testing.T) {
 // TestBulk moves more than the kernel's buffers hold, both ways at once, with
 // pauses in which a splice would have to wait.
 func TestBulk(t *testing.T) {
-	r := newRig(t, nil)
+	eachWay(t, nil, tryBulk)
+}
+
+func tryBulk(t *testing.T, r *rig) {
 	client, server := r.pair("ok.test")
 	const size = 24 << 20
 	send := func(c *net.TCPConn, seed uint64) [32]byte {
@@ -162,7 +171,10 @@ func TestBulk(t *testing.T) {
 
 // TestBackPressure: what the server does not read, the client can't send.
 func TestBackPressure(t *testing.T) {
-	r := newRig(t, nil)
+	eachWay(t, nil, tryBackPressure)
+}
+
+func tryBackPressure(t *testing.T, r *rig) {
 	client, _ := r.pair("ok.test")
 	client.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 	var sent int
@@ -181,7 +193,10 @@ func TestBackPressure(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.limits.hello, c.limits.dial = waitTime, waitTime })
+	eachWay(t, func(c *settings) { c.limits.hello, c.limits.dial = waitTime, waitTime }, tryManyAtOnce)
+}
+
+func tryManyAtOnce(t *testing.T, r *rig) {
 	r.echo(r.config())
 	config := insecure("ok.test")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
@@ -213,7 +228,10 @@ func TestManyAtOnce(t *testing.T) {
 // TestSlowClientsMakeRoom: those that say nothing, or one byte, are the ones
 // that pay for it.
 func TestSlowClientsMakeRoom(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.limits.sniffing = 8; c.limits.hello = waitTime })
+	eachWay(t, func(c *settings) { c.limits.sniffing = 8; c.limits.hello = waitTime }, trySlowClientsMakeRoom)
+}
+
+func trySlowClientsMakeRoom(t *testing.T, r *rig) {
 	r.echo(r.config())
 	var slow []*net.TCPConn
 	for range 40 {
@@ -235,7 +253,10 @@ func TestSlowClientsMakeRoom(t *testing.T) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.Connections = 2 })
+	eachWay(t, func(c *settings) { c.Connections = 2 }, tryTooManyConnections)
+}
+
+func tryTooManyConnections(t *testing.T, r *rig) {
 	client, server := r.pair("ok.test")
 	r.pair("ok.test")
 	r.refused(siteTLS, "")
@@ -251,7 +272,10 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func TestIdleEnds(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.limits.idle = 100 * time.Millisecond })
+	eachWay(t, func(c *settings) { c.limits.idle = 100 * time.Millisecond }, tryIdleEnds)
+}
+
+func tryIdleEnds(t *testing.T, r *rig) {
 	client, server := r.pair("ok.test")
 	wantReset(t, client)
 	wantReset(t, server)
@@ -261,7 +285,10 @@ func TestIdleEnds(t *testing.T) {
 // TestUsedIsNotIdle: the limits end neither what is used now and then, nor what
 // has passed its test.
 func TestUsedIsNotIdle(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.limits.idle = time.Second; c.limits.hello = 500 * time.Millisecond })
+	eachWay(t, func(c *settings) { c.limits.idle = time.Second; c.limits.hello = 500 * time.Millisecond }, tryUsedIsNotIdle)
+}
+
+func tryUsedIsNotIdle(t *testing.T, r *rig) {
 	client, server := r.pair("ok.test")
 	for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
 		client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
@@ -276,7 +303,10 @@ func TestUsedIsNotIdle(t *testing.T) {
 }
 
 func TestServeEndsAll(t *testing.T) {
-	r := newRig(t, nil)
+	eachWay(t, nil, tryServeEndsAll)
+}
+
+func tryServeEndsAll(t *testing.T, r *rig) {
 	client, server := r.pair("ok.test")
 	waiting := r.connect(siteTLS)
 	waiting.Write([]byte{22})

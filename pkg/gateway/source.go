@@ -62,6 +62,14 @@ func (s *source) held() []byte {
 	return s.buf[s.r:s.w]
 }
 
+// hold has s hold b as what was read first, of which it is no more than a buffer.
+func (s *source) hold(b []byte) {
+	if len(b) > 0 {
+		s.buf = buffers.Get().(*buffer)
+		s.w = copy(s.buf[:], b)
+	}
+}
+
 func (s *source) take(n int) {
 	if s.r += n; s.r == s.w {
 		s.release()

@@ -12,7 +12,7 @@ import (
 
 // serveTLS judges a connection by its ClientHello and relays it.
 func (c *conn) serveTLS(ctx context.Context) error {
-	c.client.SetReadDeadline(time.Now().Add(c.s.limits.hello))
+	c.client.SetReadDeadline(c.began.Add(c.s.limits.hello))
 	raw, hello, err := readHello(c.from)
 	if err != nil {
 		return err
@@ -30,8 +30,14 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		}
 		return err
 	}
+	c.relayTLS(server, hello, raw)
+	return nil
+}
+
+// relayTLS passes on what follows a ClientHello, of which raw is still to be passed on.
+func (c *conn) relayTLS(server *source, first hello, raw []byte) {
 	up, down := c.toServer(), c.toClient()
-	w := &retry{hello: hello, said: make(chan struct{})}
+	w := &retry{hello: first, said: make(chan struct{})}
 	broken := write(up, raw) // at once: to start a goroutine first takes time
 	c.relay(server, func() error {
 		if broken != nil {
@@ -48,7 +54,6 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		}
 		return server.forward(down, untilEnd)
 	})
-	return nil
 }
 
 // accessDenied is a fatal alert of TLS (RFC 8446, section 6). It is what clients have the best words for: curl, Node.js,
