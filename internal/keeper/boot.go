@@ -185,11 +185,7 @@ func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	if dir, err := state.Make(b.mode); err == nil { // else the start ends at its next step
 		lock = filepath.Join(string(dir), "xtables.lock")
 	}
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.backend(), Cell: b.config.Cell.name(), Owner: owner, Run: b.runProgram, LockFile: lock, Log: b.log})
-	if err == nil {
-		b.atEnd(fw.Close)
-		err = fw.Seal(ctx)
-	}
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.backend(), Cell: b.config.Cell.name(), Owner: owner, Seal: true, Run: b.runProgram, LockFile: lock, Log: b.log})
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
 		return sealed{}, fault.New(fault.Privilege, b.launch.Capabilities("NET_ADMIN"), "%w", err)
@@ -198,6 +194,7 @@ func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	case err != nil:
 		return sealed{}, fault.New(fault.Rules, kernelRemedy, "seal the network: %w", err)
 	}
+	b.atEnd(fw.Close)
 	if b.config.Gateway != nil && fw.Backend != "nftables" {
 		return sealed{}, fault.New(fault.Rules, "use a kernel with nf_tables for the gateway; agent-init run and sidecar do without", "a gateway needs nftables, and this kernel has %s: %s", fw.Backend, fw.Why)
 	}

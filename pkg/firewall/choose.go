@@ -23,13 +23,21 @@ func choose(opts Options) (*Firewall, error) {
 	if !slices.Contains(Backends(), word) {
 		return nil, fmt.Errorf("there is no firewall backend %q: use one of %s", word, strings.Join(Backends(), ", "))
 	}
+	var sealed *Plan
+	if opts.Seal {
+		p, err := sealedPlan(opts.Cell != "", false, 0)
+		if err != nil {
+			return nil, err
+		}
+		sealed = &p
+	}
 	var nftErr error
 	if word == "auto" || word == "nftables" {
 		left, err := xtables.Left() // before the probe, whose end would have to be waited for: see nfnetlink.Conn
 		if err != nil {
 			return nil, err
 		}
-		n, err := nft.Open(opts.table(), opts.Owner, opts.Cell == "", opts.Log)
+		n, err := nft.Open(opts.table(), opts.Owner, opts.Cell == "", sealed, opts.Log)
 		if err == nil {
 			f := &Firewall{Backend: "nftables", Why: "it was asked for", Zones: n.Zoned, be: n, port: n.Port}
 			if word == "auto" {
@@ -53,7 +61,7 @@ func choose(opts Options) (*Firewall, error) {
 		}
 		return &Firewall{Backend: r.Name, Why: r.Why, Reduced: r.Reason, be: r}, nil // such a kernel holds nothing of another backend
 	}
-	x, err := xtables.Open(variant, opts.programs())
+	x, err := xtables.Open(variant, sealed, opts.programs())
 	if err != nil {
 		return nil, errors.Join(nftErr, err)
 	}

@@ -28,6 +28,10 @@ type Options struct {
 	// must be about a cell then. It needs nftables. With Owner, the table ends with this process: the agent is sealed.
 	Cell string
 
+	// Seal has Open do what Firewall.Seal does, and do that first: the kernel is only then asked for what else plans need.
+	// What is sealed stays so if Open fails.
+	Seal bool
+
 	Run Runner // of the programs of iptables(8); without it there is no xtables backend
 
 	// LockFile is what iptables locks where it can't make /run/xtables.lock, as
@@ -78,8 +82,8 @@ func (o Options) table() string {
 	return cellPrefix + o.Cell
 }
 
-// Open connects to the kernel and finds out, by a transaction that changes nothing, whether it can hold a Plan. The
-// error matches ErrPermission where a capability is missing.
+// Open connects to the kernel and finds out, by a transaction that changes nothing, whether it can hold a Plan; with
+// Options.Seal it seals before. The error matches ErrPermission where a capability is missing.
 func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -93,25 +97,30 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	}
 	f.rules = newWorker(f.lease)
 	f.cell, f.table = opts.Cell != "", opts.table()
+	if opts.Seal && f.Reduced != "" { // the others have begun with that
+		if err := f.Seal(ctx); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
 	return f, nil
 }
 
 // Seal refuses everything but loopback. A table that an earlier process left is kept if its chains drop by default: it
 // is at least as closed as the plan that it held.
 func (f *Firewall) Seal(ctx context.Context) error {
-	p, err := NewPlan(f.sealed(0))
+	p, err := sealedPlan(f.cell, f.Reduced != "", 0)
 	if err != nil {
 		return err
 	}
 	return f.rules.do(ctx, func() error { return f.be.Seal(p) })
 }
 
-func (f *Firewall) sealed(group uint16) Config {
-	c := Config{Sealed: true, DropGroup: group, Reduced: f.Reduced != ""}
-	if f.cell {
+func sealedPlan(cell, reduced bool, group uint16) (Plan, error) {
+	c := Config{Sealed: true, DropGroup: group, Reduced: reduced}
+	if cell {
 		c.Cell.Mark = 2 // any: nothing is marked
 	}
-	return c
+	return NewPlan(c)
 }
 
 // Apply replaces the rules by those of p in one step, keeps the leases that the kernel holds, and adds leases. It
@@ -134,7 +143,7 @@ func (f *Firewall) put(p Plan) error {
 	if len(p.Chains) == 0 {
 		return errors.New("apply: an empty plan")
 	}
-	sealed, err := NewPlan(f.sealed(p.DropGroup))
+	sealed, err := sealedPlan(f.cell, f.Reduced != "", p.DropGroup)
 	if err != nil {
 		return err
 	}

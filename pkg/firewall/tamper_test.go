@@ -187,6 +187,9 @@ func TestKernelOwner(t *testing.T) {
 	if err := second.Apply(ctx, p, nil); err == nil {
 		t.Error("a second owner applied")
 	}
+	if _, err := Open(ctx, Options{Owner: true, Seal: true, Backend: "nftables"}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a third opened, and sealed first: %v", err)
+	}
 	check()
 
 	must(t, child.Process.Kill())

@@ -39,9 +39,10 @@ type Backend struct {
 	proved [2]uint32 // the generations at which the last comparisons began, which found no difference
 }
 
-// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. A table
-// with an owner outlives it if lasting says so.
-func Open(table string, owner, lasting bool, log *slog.Logger) (*Backend, error) {
+// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. It
+// seals before that, if sealed is not nil: what is sealed stays so, whatever fails then. A table with an owner outlives
+// it if lasting says so.
+func Open(table string, owner, lasting bool, sealed *plan.Plan, log *slog.Logger) (*Backend, error) {
 	n := &Backend{log: log, read: reader{name: table}}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		n.sock = c
@@ -63,12 +64,19 @@ func Open(table string, owner, lasting bool, log *slog.Logger) (*Backend, error)
 			n.flags |= nftables.TableFlagPersist
 		}
 	}
-	err = n.probe()
+	first := n.probe
+	if sealed != nil {
+		first = func() error { return lacking(n.Seal(*sealed)) }
+	}
+	err = first()
 	if owner && (errors.Is(err, nfnetlink.ErrUnsupported) || errors.Is(err, unix.EINVAL)) {
 		n.flags = 0
-		if err = n.probe(); err == nil {
+		if err = first(); err == nil {
 			log.Info("the kernel can't bind the table to its owner and keep it: others with NET_ADMIN could change it")
 		}
+	}
+	if err == nil && sealed != nil {
+		err = n.probe()
 	}
 	if err != nil {
 		n.Close()
@@ -95,11 +103,15 @@ func (n *Backend) probe() error {
 		return err
 	}
 	n.conn.DelTable(t)
-	err = n.conn.Flush()
-	if errors.Is(err, unix.ENOENT) { // an expression that this kernel lacks
-		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, exthdr, fib, log, limit, redir and reject for inet: %w", nfnetlink.ErrUnsupported, err)
+	return nfnetlink.Explain("probe nf_tables", lacking(n.conn.Flush()))
+}
+
+// lacking explains the error of a transaction that tries what a kernel may lack.
+func lacking(err error) error {
+	if errors.Is(err, unix.ENOENT) { // an expression
+		return fmt.Errorf("%w: the kernel needs nf_tables with ct, exthdr, fib, log, limit, redir and reject for inet: %w", nfnetlink.ErrUnsupported, err)
 	}
-	return nfnetlink.Explain("probe nf_tables", err)
+	return err
 }
 
 func (n *Backend) Close() error {
@@ -121,6 +133,9 @@ func (n *Backend) handle() *nftables.Table {
 // whether its flags are the ones that we would give it.
 func (n *Backend) claim() (live *liveTable, same bool, err error) {
 	live, err = n.read.table()
+	if nfnetlink.Absent(err) {
+		err = fmt.Errorf("%w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, err)
+	}
 	if err != nil || live == nil {
 		return nil, false, err
 	}

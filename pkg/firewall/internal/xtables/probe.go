@@ -21,14 +21,19 @@ const probePrefix = "p-"
 
 // probe loads, into chains where no packet comes, one of everything that plans
 // are made of, and removes it. The versions that programs and kernels tell of
-// themselves prove nothing. It finds out whether rules can put flows into zones.
-func (x *Backend) probe() (err error) {
+// themselves prove nothing. It finds out whether rules can put flows into zones. It seals first, if sealed is not nil.
+func (x *Backend) probe(sealed *plan.Plan) (err error) {
 	p, err := plan.Probe(probePrefix, false)
 	if err != nil {
 		return err
 	}
 	if err := x.dropProbe(); err != nil { // of one that was cut short
 		return nfnetlink.Explain("probe ipset", err)
+	}
+	if sealed != nil {
+		if err := x.Seal(*sealed); err != nil {
+			return err
+		}
 	}
 	defer func() { err = errors.Join(err, x.dropProbe()) }()
 	if err := x.makeSets(p); err != nil {

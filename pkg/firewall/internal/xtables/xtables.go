@@ -38,9 +38,9 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Open opens the backend on the best of the variants that are installed, or on
-// the one that is asked for. It says why that is the best.
-func Open(only string, opts Options) (*Backend, error) {
+// Open opens the backend on the best of the variants that are installed, or on the one that is asked for. It says why
+// that is the best. Before it tries one, it seals with it, if sealed is not nil; what is sealed stays so.
+func Open(only string, sealed *plan.Plan, opts Options) (*Backend, error) {
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func Open(only string, opts Options) (*Backend, error) {
 		}
 		x := opened(t, opts.Log, why)
 		x.others, x.uids = others, uids
-		err := x.probe()
+		err := x.probe(sealed)
 		if err == nil {
 			return x, nil
 		}
