@@ -3,6 +3,7 @@ package stage
 import (
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// Reports takes events for the keeper, which owns the log, over f. It never blocks: what does not fit is counted, and
+// Reports takes events for the keeper, which owns the log, over f. It waits for a moment at most: what does not fit is counted, and
 // said with the next event that does.
 func Reports(f *os.File) (audit.Recorder, error) {
 	conn, err := wire.OpenPair(f)
@@ -32,6 +33,7 @@ func Reports(f *os.File) (audit.Recorder, error) {
 type reports struct {
 	conn *net.UnixConn
 	raw  syscall.RawConn // of conn
+	turn sync.Mutex      // to wait for room: who waits extends the time of all
 	lost atomic.Uint64
 }
 
@@ -50,6 +52,10 @@ func (r *reports) fits(packed []byte) bool {
 }
 
 func (r *reports) waits(packed []byte) bool {
+	if !r.turn.TryLock() {
+		return false
+	}
+	defer r.turn.Unlock()
 	if r.conn.SetWriteDeadline(time.Now().Add(reportPatience)) != nil {
 		return false
 	}

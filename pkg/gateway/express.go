@@ -143,7 +143,9 @@ func (e *express) serve() error {
 				return err
 			}
 		}
-		e.tick()
+		if err := e.tick(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -230,15 +232,15 @@ func (e *express) hurry() {
 }
 
 // tick looks at what has a limit of time, of which there is a bounded number.
-func (e *express) tick() {
+func (e *express) tick() error {
 	now := time.Now()
 	if e.next.IsZero() || now.Before(e.next) {
-		return
+		return nil
 	}
 	if e.paused {
 		e.paused = false
-		if err := e.watch(unix.EPOLL_CTL_MOD, e.listener, unix.EPOLLIN, listens, 0); err != nil {
-			e.s.config.Log.Error("no connection is accepted any more", "error", err)
+		if err := e.watch(unix.EPOLL_CTL_MOD, e.listener, unix.EPOLLIN, listens, 0); err != nil && e.ctx.Err() == nil {
+			return fmt.Errorf("accept again: %w", err)
 		}
 	}
 	left := e.early[:0]
@@ -254,6 +256,7 @@ func (e *express) tick() {
 	if len(left) > 0 {
 		e.hurry()
 	}
+	return nil
 }
 
 // waits says whether p is to be looked at again, after what its limit brings.

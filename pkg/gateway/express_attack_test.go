@@ -1,13 +1,18 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -225,3 +230,225 @@ func TestStormLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// talkScript is what a client and a server do.
+type talkScript struct {
+	pieces  [][]byte // of the client's first words
+	lets    []bool   // another run between them
+	answer  [][]byte // of the server's first words
+	early   bool     // these come without a hello
+	waits   bool     // the client, for the answer
+	second  []byte   // and says this then
+	more    [2]int   // bytes each way after that, by side
+	end     int      // who ends first, by side
+	replies int      // bytes of answer in all
+}
+
+type outcome struct {
+	client, server string // what they saw
+	clientEnd      string
+	serverEnd      string
+	event          string
+}
+
+func sum(b []byte) string { return fmt.Sprintf("%d:%x", len(b), sha256.Sum256(b))[:20] }
+
+func endOf(err error) string {
+	switch {
+	case err == nil || err == io.EOF:
+		return "end"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "reset"
+	}
+	return err.Error()
+}
+
+func (s *talkScript) run(r *rig, n int, set func(func(*net.TCPConn))) (o outcome) {
+	o.serverEnd = "none"
+	done := make(chan [2]string, 4)
+	set(func(c *net.TCPConn) {
+		c.SetDeadline(time.Now().Add(waitTime))
+		var got []byte
+		if !s.early {
+			b := make([]byte, 1<<16)
+			m, err := c.Read(b)
+			got = append(got, b[:m]...)
+			if err != nil {
+				done <- [2]string{sum(got), endOf(err)}
+				return
+			}
+		}
+		for _, a := range s.answer {
+			c.Write(a)
+			runtime.Gosched()
+		}
+		var saying sync.WaitGroup
+		saying.Go(func() {
+			c.Write(make([]byte, s.more[serverSide]))
+			if s.end == serverSide {
+				c.CloseWrite()
+			}
+		})
+		rest, err := io.ReadAll(c)
+		saying.Wait()
+		done <- [2]string{sum(append(got, rest...)), endOf(err)}
+	})
+	c := r.connect(siteTLS)
+	defer c.Close()
+	for i, p := range s.pieces {
+		c.Write(p)
+		if s.lets[i] {
+			time.Sleep(200 * time.Microsecond)
+		}
+	}
+	var got []byte
+	if s.waits { // what comes before the answer is looked at, and behind it is not
+		b := make([]byte, s.replies)
+		m, _ := io.ReadFull(c, b)
+		got = b[:m]
+		c.Write(s.second)
+	}
+	wrote := make(chan bool)
+	go func() {
+		defer close(wrote)
+		c.Write(make([]byte, s.more[clientSide]))
+		if s.end == clientSide {
+			c.CloseWrite()
+		}
+	}()
+	b := make([]byte, 1<<16)
+	var err error
+	for err == nil {
+		var m int
+		m, err = c.Read(b)
+		got = append(got, b[:m]...)
+	}
+	o.clientEnd = endOf(err)
+	if o.clientEnd == "reset" {
+		got = nil // how much of it came before is chance
+	}
+	<-wrote
+	c.CloseWrite()
+	o.client = sum(got)
+	e := r.event(audit.Connect, n)
+	o.event = fmt.Sprint(e.Verdict, " ", e.Reason, " ", e.Name, " ", e.Rule)
+	if e.Verdict == audit.Allow || e.Out > 0 {
+		said := <-done
+		o.server, o.serverEnd = said[0], said[1]
+		if e.Reason == "closed" {
+			o.event += fmt.Sprint(" ", e.Out, " ", e.In)
+		}
+	}
+	if e.Verdict == audit.Deny && e.Out > 0 {
+		return outcome{event: o.event} // how much came before is chance
+	}
+	if e.Verdict == audit.Deny && len(got) == 0 {
+		o.clientEnd = "" // a write that fails takes the reset away from the read
+	}
+	if o.serverEnd == "reset" {
+		o.server = ""
+	}
+	return o
+}
+
+func randomScript(dice *rand.Rand) *talkScript {
+	name := []string{"ok.test", "ok.test", "ok.test", "OK.test", "two.test", "evil.test", "away.test", "no.wild.test", "b.wild.test", "192.0.2.1", "ok.test."}[dice.IntN(11)]
+	var extra [][]byte
+	if dice.IntN(4) == 0 {
+		extra = append(extra, []byte{0xfe, 0x0d, 0, 4, 0, 1, 2, 3})
+	}
+	extra = append(extra, sni(entry(0, name)))
+	if dice.IntN(3) == 0 {
+		extra = append(extra, append([]byte{0, 21}, vec(2, make([]byte, dice.IntN(17_000)))...))
+	}
+	b := records(handshake(extra...), []int{1 << 14, 1 << 14, 1 << 14, 60, 1000}[dice.IntN(5)])
+	plain := true
+	switch dice.IntN(8) {
+	case 0:
+		b[dice.IntN(min(len(b), 80))] ^= byte(1 << dice.IntN(8))
+		plain = false
+	case 1:
+		b = b[:dice.IntN(len(b))]
+		plain = false
+	case 2:
+		b = append(b, 20, 3, 3, 0, 1, 1)
+	case 3:
+		b = append(b, helloFor("evil.test")...)
+	case 4:
+		b = slices.Concat([]byte{20, 3, 3, 0, 1, 1}, b)
+	}
+	s := &talkScript{early: dice.IntN(4) == 0, end: dice.IntN(2)}
+	if !plain { // may want more
+		s.end = clientSide
+	}
+	for len(b) > 0 {
+		n := 1 + dice.IntN(len(b))
+		if dice.IntN(2) == 0 {
+			n = len(b)
+		}
+		s.pieces, s.lets = append(s.pieces, b[:n]), append(s.lets, dice.IntN(2) == 0)
+		b = b[n:]
+	}
+	magic := sha256.Sum256([]byte("HelloRetryRequest"))
+	answer := records(append([]byte{2, 0, 0, 80, 3, 3}, make([]byte, 80)...), 1<<14)
+	if plain && dice.IntN(2) == 0 {
+		answer = records(slices.Concat([]byte{2, 0, 0, 80, 3, 3}, magic[:], make([]byte, 48)), []int{1 << 14, 3, 38, 20}[dice.IntN(4)])
+		s.second = [][]byte{helloFor(name), helloFor("evil.test"), append(helloFor(name), 20, 3, 3, 0, 1, 1),
+			records(handshake([]byte{0xfe, 0x0d, 0, 4, 0, 1, 2, 3}, sni(entry(0, name))), 40)}[dice.IntN(4)]
+	}
+	s.replies = len(answer)
+	for len(answer) > 0 {
+		n := 1 + dice.IntN(len(answer))
+		s.answer = append(s.answer, answer[:n])
+		answer = answer[n:]
+	}
+	if s.waits = plain && dice.IntN(4) > 0 || s.second != nil; s.waits && dice.IntN(2) == 0 {
+		for side := range s.more {
+			s.more[side] = dice.IntN([]int{100, 60_000, 900_000}[dice.IntN(3)])
+		}
+	}
+	return s
+}
+
+// TestSameBothWays has both ways do the same: what is seen of it is the same.
+func TestSameBothWays(t *testing.T) {
+	type lane struct {
+		*rig
+		mu    sync.Mutex
+		serve func(*net.TCPConn)
+	}
+	var lanes [2]*lane
+	for i, way := range []func(*settings){nil, slowly} {
+		l := &lane{rig: newRig(t, way)}
+		l.policy.Store(parsePolicy(t, "ok.test", "two.test", "away.test", "*.wild.test", "!no.wild.test"))
+		l.leases["b.wild.test"] = netip.MustParseAddr("192.0.2.7")
+		l.server(siteTLS, func(c *net.TCPConn) {
+			l.mu.Lock()
+			fn := l.serve
+			l.mu.Unlock()
+			fn(c)
+		})
+		lanes[i] = l
+	}
+	seen := map[string]int{}
+	for seed := range uint64(talks) {
+		s := randomScript(rand.New(rand.NewPCG(seed, 3)))
+		var got [2]outcome
+		for i, l := range lanes {
+			got[i] = s.run(l.rig, int(seed), func(fn func(*net.TCPConn)) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.serve = fn
+			})
+		}
+		seen[fmt.Sprint(got[0].clientEnd, " ", got[0].serverEnd, " ", got[0].event[:min(30, len(got[0].event))])]++
+		if got[0] != got[1] {
+			t.Errorf("seed %d: %d pieces, early %t, second %d, more %v, end %d\nexpress %+v\nslowly  %+v", seed, len(s.pieces), s.early, len(s.second), s.more, s.end, got[0], got[1])
+		}
+	}
+	for k, n := range seen {
+		t.Log(n, k)
+	}
+}
+
+const talks = 150
