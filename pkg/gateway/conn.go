@@ -245,8 +245,8 @@ func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, tru
 func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, false) }
 
 func (c *conn) conclude(v audit.Verdict, reason string, reset bool) {
-	if p := c.settle(v, reason, reset); p != nil {
-		c.done() // which the express would have called
+	if c.settle(v, reason, reset) != nil {
+		go c.done() // for the express: who ends many connections does not wait until each is recorded
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/nowait"
-	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
 )
 
@@ -89,7 +88,8 @@ func keepAlives(fd int) error {
 	}{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, time.Second}, // which is 1
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive.Idle},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive.Interval}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, time.Duration(keepAlive.Count) * time.Second},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive.Interval},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, time.Duration(keepAlive.Count) * time.Second},
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, time.Second},
 	} {
 		if errno := nowait.Set(fd, o.level, o.option, int32(o.value/time.Second)); errno != 0 {
@@ -271,7 +271,8 @@ func (p *passage) waits(now time.Time) bool {
 	case !late:
 		return true
 	case stage == dialling:
-		c.end(audit.Allow, fmt.Sprint("could not connect: ", os.ErrDeadlineExceeded))
+		p.failed = os.ErrDeadlineExceeded
+		unreachable(p)
 	default:
 		leaving(p)
 	}

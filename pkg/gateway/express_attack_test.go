@@ -352,7 +352,9 @@ func (s *talkScript) run(r *rig, n int, set func(func(*net.TCPConn))) (o outcome
 }
 
 func randomScript(dice *rand.Rand) *talkScript {
-	name := []string{"ok.test", "ok.test", "ok.test", "OK.test", "two.test", "evil.test", "away.test", "no.wild.test", "b.wild.test", "192.0.2.1", "ok.test."}[dice.IntN(11)]
+	name := []string{
+		"ok.test", "ok.test", "ok.test", "OK.test", "two.test", "evil.test", "away.test", "no.wild.test", "b.wild.test", "192.0.2.1", "ok.test.",
+	}[dice.IntN(11)]
 	var extra [][]byte
 	if dice.IntN(4) == 0 {
 		extra = append(extra, []byte{0xfe, 0x0d, 0, 4, 0, 1, 2, 3})
@@ -443,7 +445,8 @@ func TestSameBothWays(t *testing.T) {
 		}
 		seen[fmt.Sprint(got[0].clientEnd, " ", got[0].serverEnd, " ", got[0].event[:min(30, len(got[0].event))])]++
 		if got[0] != got[1] {
-			t.Errorf("seed %d: %d pieces, early %t, second %d, more %v, end %d\nexpress %+v\nslowly  %+v", seed, len(s.pieces), s.early, len(s.second), s.more, s.end, got[0], got[1])
+			t.Errorf("seed %d: %d pieces, early %t, second %d, more %v, end %d\nexpress %+v\nslowly  %+v",
+				seed, len(s.pieces), s.early, len(s.second), s.more, s.end, got[0], got[1])
 		}
 	}
 	for k, n := range seen {

@@ -77,11 +77,18 @@ func (p *passage) handle(side int, events uint32) step {
 }
 
 func leaving(p *passage)     { p.leave([2][]byte{}) }
-func wasReset(p *passage)    { p.conn.end(audit.Allow, "reset") }
-func endedOnce(p *passage)   { p.conn.end(audit.Allow, "closed") }
-func inPeace(p *passage)     { p.conn.close(audit.Allow, "closed") }
 func judging(p *passage)     { p.judge() }
-func unreachable(p *passage) { p.conn.end(audit.Allow, "could not connect: "+p.failed.Error()) }
+func wasReset(p *passage)    { p.end("reset", true) }
+func endedOnce(p *passage)   { p.end("closed", true) }
+func inPeace(p *passage)     { p.end("closed", false) }
+func unreachable(p *passage) { p.end("could not connect: "+p.failed.Error(), true) }
+
+// end ends the connection, if nobody else has, and records it.
+func (p *passage) end(reason string, reset bool) {
+	if p.conn.settle(audit.Allow, reason, reset) != nil {
+		p.conn.done()
+	}
+}
 
 // listen reads the ClientHello. What is none, and what has something behind it, is left to others.
 func (p *passage) listen(events uint32) step {
@@ -380,7 +387,8 @@ func (e *express) release(fd int) (*net.TCPConn, error) {
 	if err == nil || err == unix.ENOENT {
 		var conn net.Conn
 		if conn, err = net.FileConn(f); err == nil {
-			return conn.(*net.TCPConn), nil
+			tcp := conn.(*net.TCPConn)
+			return tcp, tcp.SetKeepAliveConfig(keepAlive) // which FileConn has set otherwise
 		}
 	}
 	resets(fd)
