@@ -454,4 +454,4 @@ func TestSameBothWays(t *testing.T) {
 	}
 }
 
-const talks = 150
+const talks = 60
