@@ -15,8 +15,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// Reports takes events for the keeper, which owns the log, over f. It waits for a moment at most: what does not fit is counted, and
-// said with the next event that does.
+// Reports takes events for the keeper, which owns the log, over f. It waits for a moment at most: what does not fit is
+// counted, and said with the next event that does.
 func Reports(f *os.File) (audit.Recorder, error) {
 	conn, err := wire.OpenPair(f)
 	if err != nil {

@@ -103,8 +103,8 @@ func (e *express) watch(operation, fd int, events uint32, number, side int32) er
 	return unix.EpollCtl(e.epoll, operation, fd, &unix.EpollEvent{Events: events, Fd: number, Pad: side})
 }
 
-// wake has serve look whether it is over.
-func (e *express) wake() { e.file.Close() }
+// wake has serve see the end of ctx. It closes nothing: the number of the epoll may be in use.
+func (e *express) wake() { e.file.SetReadDeadline(time.Unix(1, 0)) }
 
 func (e *express) close() {
 	if e.file != nil {
@@ -118,7 +118,7 @@ func (e *express) close() {
 // serve returns once ctx has ended and it was woken, which is no error, or the listener fails.
 func (e *express) serve() error {
 	var events [64]unix.EpollEvent
-	for {
+	for e.ctx.Err() == nil { // looked at behind each change of the deadline, which wake may have made before
 		var n int
 		var errno unix.Errno
 		err := e.ready.Read(func(uintptr) bool {
@@ -126,8 +126,6 @@ func (e *express) serve() error {
 			return n > 0 || errno != 0
 		})
 		switch {
-		case e.ctx.Err() != nil:
-			return nil
 		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		case errno != 0 && errno != unix.EINTR:
@@ -147,6 +145,7 @@ func (e *express) serve() error {
 			return err
 		}
 	}
+	return nil
 }
 
 // atOnce is how many connections are accepted before those that are open have their turn.
