@@ -78,7 +78,7 @@ watch() {
 run() {
   local only=() tests=${2:-}
   tests=${tests//\$/\$\$} # make's own sign
-  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "MODE_LAB=$tests")
+  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "NFT_LAB=$tests" "MODE_LAB=$tests")
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
   setsid make --no-print-directory "$1" ${only[@]+"${only[@]}"} </dev/null >"$logs/$1.log" 2>&1 &

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,8 +33,22 @@ type walk struct {
 	links int      // followed so far
 }
 
+// maxReplaced is how often a file may be replaced just as it is opened: each time, the whole way is gone and checked anew.
+const maxReplaced = 100
+
+var errReplaced = errors.New("replaced while it was being opened")
+
 // open opens a regular file, or a directory. A missing one is fs.ErrNotExist, any other error a *FileError.
 func (w walker) open(path string, wantDir bool) (*os.File, error) {
+	for range maxReplaced {
+		if f, err := w.openOnce(path, wantDir); !errors.Is(err, errReplaced) {
+			return f, err
+		}
+	}
+	return nil, &FileError{path, errReplaced.Error(), "try again"}
+}
+
+func (w walker) openOnce(path string, wantDir bool) (*os.File, error) {
 	k := &walk{walker: w, path: path, dir: -1, todo: split(path)}
 	defer func() { unix.Close(k.dir) }()
 	if err := k.begin(); err != nil {
@@ -191,7 +206,7 @@ func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error)
 	var now unix.Stat_t
 	if err := unix.Fstat(fd, &now); err != nil || st != nil && (now.Dev != st.Dev || now.Ino != st.Ino) {
 		unix.Close(fd)
-		return nil, k.refuse("replaced while it was being opened", "try again")
+		return nil, errReplaced
 	}
 	return os.NewFile(uintptr(fd), k.path), nil
 }

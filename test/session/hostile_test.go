@@ -90,7 +90,7 @@ func TestLabX45(t *testing.T) {
 	r.tmux("pipe-pane", "-t", name(a), "cat >"+raw)
 	asked := map[string]string{
 		"17/6563686f":    `\033P0;1|17/6563686f0d\033\\`,
-		"1061":           `\033[?1061h`,
+		"1061h":          `\033[?1061h`,
 		"9001":           `\033[?9001h`,
 		"kitty-cmd":      `\033P@kitty-cmd{}\033\\`,
 		"\x1b[5i":        `\033[5i`,
