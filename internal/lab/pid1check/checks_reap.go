@@ -34,8 +34,8 @@ func reapChecks() []Check {
 			b.expect(b.out, "")
 			t.until("the orphan is the init's child", func() bool { all, _ := b.children(); return all == 2+t.subject.Helpers })
 		}},
-		{Name: "orphans", Text: "500 orphans are reaped, and the command's exit code is kept", run: func(t *trial) { orphans(t, 500, false) }},
-		{Name: "orphans-signalled", Text: "500 orphans are reaped, with a signal every millisecond meanwhile", run: func(t *trial) { orphans(t, 500, true) }},
+		{Name: "orphans", Text: "200 orphans are reaped, and the command's exit code is kept", run: func(t *trial) { orphans(t, 200, false) }},
+		{Name: "orphans-signalled", Text: "200 orphans are reaped, with a signal every millisecond meanwhile", run: func(t *trial) { orphans(t, 200, true) }},
 		{Name: "burst", Text: "100 orphans that die in the same moment as the command do not cost its exit code", run: func(t *trial) {
 			for range 3 {
 				t.start(options{}, sh(`mkfifo /run/scratch/f; i=0; while [ $i -lt 100 ]; do (read -r _ </run/scratch/f &) ; i=$((i+1)); done
