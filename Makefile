@@ -79,10 +79,11 @@ demo: build
 test:
 	@test/run.sh 3 "test-race" "test-attack" "test-claude test-devcontainer"
 
+# What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 test-all:
-	@test/run.sh 4 test-places test-agents test-container test-race test-images test-attack scorecard "lint test-exporter test-gvisor" \
+	@test/run.sh 4 "test-places test-container" "test-agents test-images" test-race test-attack scorecard "lint test-exporter test-gvisor" \
 		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
