@@ -185,3 +185,42 @@ func TestKernelSavedUnwritable(t *testing.T) {
 		t.Errorf("on a disk that is only read: %v", err)
 	}
 }
+
+// TestReplacedWhileOpened holds that a file that keepers replace all the time can be opened all the same.
+func TestReplacedWhileOpened(t *testing.T) {
+	path := savedPath(t)
+	openSaved(t, path).Close()
+	dir := filepath.Dir(path)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	replace := func() error {
+		next := filepath.Join(dir, "next")
+		return errors.Join(os.WriteFile(next, []byte("a.example\n"), 0o600), os.Rename(next, path))
+	}
+	if err := replace(); err != nil {
+		t.Fatal(err)
+	}
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := replace(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 1000 {
+		f, err := walker{}.open(path, false)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		f.Close()
+	}
+	close(stop)
+	all.Wait()
+}

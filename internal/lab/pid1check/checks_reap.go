@@ -71,7 +71,7 @@ func orphans(t *trial, n int, signalled bool) {
 			}
 		}()
 	}
-	b.subject.Patience = max(b.subject.Patience, time.Minute) // their birth is not the init's work
+	b.subject.Patience = max(b.subject.Patience, 10*time.Minute) // their birth is not the init's work
 	b.expect(b.out, "born")
 	t.until("all orphans are reaped", func() bool { all, zombies := b.children(); return all == 1+t.subject.Helpers && zombies == 0 })
 	b.signal(syscall.SIGUSR2)
