@@ -34,17 +34,17 @@ func reapChecks() []Check {
 			b.expect(b.out, "")
 			t.until("the orphan is the init's child", func() bool { all, _ := b.children(); return all == 2+t.subject.Helpers })
 		}},
-		{Name: "orphans", Text: "200 orphans are reaped, and the command's exit code is kept", run: func(t *trial) { orphans(t, 200, false) }},
-		{Name: "orphans-signalled", Text: "200 orphans are reaped, with a signal every millisecond meanwhile", run: func(t *trial) { orphans(t, 200, true) }},
-		{Name: "burst", Text: "100 orphans that die in the same moment as the command do not cost its exit code", run: func(t *trial) {
+		{Name: "orphans", Text: "1,000 orphans are reaped, and the command's exit code is kept", run: func(t *trial) { orphans(t, 1000, false) }},
+		{Name: "orphans-signalled", Text: "2,000 orphans are reaped, with a signal every millisecond meanwhile", run: func(t *trial) { orphans(t, 2000, true) }},
+		{Name: "burst", Text: "300 orphans that die in the same moment as the command do not cost its exit code", run: func(t *trial) {
 			for range 3 {
-				t.start(options{}, sh(`mkfifo /run/scratch/f; i=0; while [ $i -lt 100 ]; do (read -r _ </run/scratch/f &) ; i=$((i+1)); done
+				t.start(options{}, sh(`mkfifo /run/scratch/f; i=0; while [ $i -lt 300 ]; do (read -r _ </run/scratch/f &) ; i=$((i+1)); done
 					exec 3<>/run/scratch/f; kill -9 0`)...).wantExit(137)
 			}
 		}},
 		{Name: "burst-code", Text: "orphans that die just before the command do not cost its exit code", run: func(t *trial) {
 			for range 3 {
-				t.start(options{}, sh(`i=0; while [ $i -lt 100 ]; do (sleep 0.1 &); i=$((i+1)); done; sleep 0.1; exit 42`)...).wantExit(42)
+				t.start(options{}, sh(`i=0; while [ $i -lt 300 ]; do (sleep 0.1 &); i=$((i+1)); done; sleep 0.1; exit 42`)...).wantExit(42)
 			}
 		}},
 	}
