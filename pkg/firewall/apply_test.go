@@ -53,7 +53,7 @@ func TestKernelApplyIsAtomic(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				case <-time.After(time.Millisecond):
+				case <-time.After(100 * time.Microsecond):
 				}
 				_, err := c.Write(binary.BigEndian.AppendUint32([]byte("flood"), n))
 				if errors.Is(err, unix.ECONNREFUSED) { // an answer to the one before

@@ -42,7 +42,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				case <-time.After(time.Millisecond):
+				case <-time.After(100 * time.Microsecond):
 				}
 				conn.Write(binary.BigEndian.AppendUint32([]byte("flood"), n))
 			}
