@@ -103,4 +103,4 @@ done
 docker image prune -f >/dev/null
 
 export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_AGENTS="$images" AGENT_INIT_AGENTS_REAL="$real"
-go test -count=1 -timeout 40m -run '^TestContainerAgents' "$@" ./test/container
+go test -count=1 -timeout 60m -run '^TestContainerAgents' "$@" ./test/container

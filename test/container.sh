@@ -21,4 +21,4 @@ export AGENT_INIT_XTABLES_IMAGE
 docker image prune -f >/dev/null
 
 export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_CLAUDE_IMAGE=agent-init-test/agent-claude
-go test -count=1 -timeout 20m -skip '^TestContainer(Agents|Images|Places)' "$@" ./test/container
+go test -count=1 -timeout 60m -skip '^TestContainer(Agents|Images|Places)' "$@" ./test/container

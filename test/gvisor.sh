@@ -50,4 +50,4 @@ fi
 CGO_ENABLED=0 go build -o "$tools/poke" ./internal/lab/cmd/poke
 
 export AGENT_INIT_BIN AGENT_INIT_MUST_RUN=1 AGENT_INIT_RUNSC="$runsc" AGENT_INIT_GVISOR_ROOT="$root" AGENT_INIT_POKE="$tools/poke"
-go test -count=1 -timeout 30m "$@" ./test/gvisor
+go test -count=1 -timeout 60m "$@" ./test/gvisor

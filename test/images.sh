@@ -130,4 +130,4 @@ if [ ! -x "$qemu" ]; then
 fi
 
 export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_BINARIES="$context/base/bin" AGENT_INIT_QEMU="$qemu"
-go test -count=1 -timeout 20m -run '^TestContainerImages' "$@" ./test/container
+go test -count=1 -timeout 60m -run '^TestContainerImages' "$@" ./test/container

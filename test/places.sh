@@ -38,4 +38,4 @@ done
 pattern=$(printf '%s|' "$@")
 # GOTESTFLAGS is a list.
 # shellcheck disable=SC2086
-go test -count=1 -timeout 40m -run "^(?i:TestContainerPlaces(${pattern%|}))${PART:+/^$PART\$}" ${GOTESTFLAGS:-} ./test/container
+go test -count=1 -timeout 60m -run "^(?i:TestContainerPlaces(${pattern%|}))${PART:+/^$PART\$}" ${GOTESTFLAGS:-} ./test/container

@@ -250,14 +250,20 @@ func (w *workspace) edit(t *testing.T, name, from, to string) {
 	w.write(t, name, strings.Replace(string(data), from, to, 1))
 }
 
-// apply applies a template of ours as it was published.
+// apply applies a template of ours as it was published. The client does it once, and it is copied after that.
 func (w *workspace) apply(t *testing.T, template string, options map[string]string) {
 	t.Helper()
 	given, err := json.Marshal(options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.d.must(t, 0, "templates", "apply", "--workspace-folder", w.path, "--template-id", published+"templates/"+template+":latest", "--template-args", string(given))
+	once := filepath.Join(w.d.dir, fmt.Sprintf("applied-%x", sha256.Sum256([]byte(template+string(given)))))
+	if _, err := os.Stat(once); err != nil {
+		w.d.must(t, 0, "templates", "apply", "--workspace-folder", once, "--template-id", published+"templates/"+template+":latest", "--template-args", string(given))
+	}
+	if err := os.CopyFS(w.path, os.DirFS(once)); err != nil {
+		t.Fatal(err)
+	}
 	w.give(t)
 }
 
@@ -268,6 +274,48 @@ func (w *workspace) up(args ...string) result {
 // exec runs a command in the devcontainer, as the client does.
 func (w *workspace) exec(command ...string) result {
 	return w.d.client(w.uid, append([]string{"exec", "--workspace-folder", w.path}, command...)...)
+}
+
+// each runs bash's lines one after another in one exec, as a start of the client takes longer than most of them. What a line
+// prints is its stdout, on whichever of the two.
+func (w *workspace) each(t *testing.T, lines ...string) []result {
+	t.Helper()
+	const ended = "\nthat line ended with "
+	out := w.exec(args([]string{"bash", "-c", `for line; do bash -c "$line" </dev/null 2>&1; printf '\nthat line ended with %d\n' $?; done`, "bash"}, lines)...)
+	said := strings.Split(out.stdout, ended)
+	if len(said) != len(lines)+1 {
+		t.Fatalf("devcontainer exec: exit %d, and %d of %d lines ended\n%s%s", out.code, len(said)-1, len(lines), out.stdout, out.stderr)
+	}
+	results := make([]result, len(lines))
+	for i := range lines {
+		code, after, _ := strings.Cut(said[i+1], "\n")
+		results[i].stdout += said[i]
+		said[i+1] = after
+		if _, err := fmt.Sscan(code, &results[i].code); err != nil {
+			t.Fatalf("%q ended with %q", lines[i], code)
+		}
+	}
+	return results
+}
+
+// mustNotWork runs what the agent tries, of which nothing may succeed.
+func (w *workspace) mustNotWork(t *testing.T, tries ...string) {
+	t.Helper()
+	for i, r := range w.each(t, tries...) {
+		if r.code == 0 {
+			t.Errorf("the agent can do %q\n%s", tries[i], r.stdout)
+		}
+	}
+}
+
+// mustNotRun checks that no command can be run in any container of the workspace.
+func (w *workspace) mustNotRun(t *testing.T) {
+	t.Helper()
+	for _, id := range strings.Fields(w.d.e.must(t, "ps", "-aq", "--filter", "label=devcontainer.local_folder="+w.path)) {
+		if r := w.d.e.docker("exec", id, "true"); r.code == 0 {
+			t.Error("commands can be run in the container")
+		}
+	}
 }
 
 // container is the workspace's container, running or not.

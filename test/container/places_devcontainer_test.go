@@ -79,13 +79,14 @@ const fetchExample = `exec 3<>/dev/tcp/example.com/80 && printf 'GET / HTTP/1.1\
 func (w *workspace) mustBeConfined(t *testing.T) report {
 	t.Helper()
 	w.d.n.forget()
-	if r := w.exec("bash", "-c", fetchExample); r.code != 0 || !strings.Contains(r.stdout, "this is example.com") {
-		t.Errorf("an allowed name: exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	said := w.each(t, fetchExample, "bash /workspace/agent.sh -- '"+strings.Join(outside(), "' '")+"'", "agent-init log --denied", "agent-init status")
+	fetched, probed, log, status := said[0], said[1], said[2], said[3]
+	if fetched.code != 0 || !strings.Contains(fetched.stdout, "this is example.com") {
+		t.Errorf("an allowed name: exit %d\n%s", fetched.code, fetched.stdout)
 	}
-	out := w.exec(args([]string{"bash", "/workspace/agent.sh", "--"}, outside())...)
-	r := parseReport(t, out.stdout)
+	r := parseReport(t, probed.stdout)
 	if !r.started {
-		t.Fatalf("devcontainer exec: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+		t.Fatalf("agent.sh: exit %d\n%s", probed.code, probed.stdout)
 	}
 	r.mustRefuse(t, outside())
 	arrivals, queries := w.d.n.seen()
@@ -105,11 +106,11 @@ func (w *workspace) mustBeConfined(t *testing.T) report {
 	if slices.Contains(queries, "evil.example.net.") {
 		t.Error("a query for the denied name evil.example.net arrived")
 	}
-	if r := w.exec("agent-init", "log", "--denied"); r.code != 0 || !strings.Contains(r.stdout, "evil.example.net") || !strings.Contains(r.stdout, "1.1.1.1") {
-		t.Errorf("the audit log does not have what was denied: exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	if log.code != 0 || !strings.Contains(log.stdout, "evil.example.net") || !strings.Contains(log.stdout, "1.1.1.1") {
+		t.Errorf("the audit log does not have what was denied: exit %d\n%s", log.code, log.stdout)
 	}
-	if r := w.exec("agent-init", "status"); r.code != 0 {
-		t.Errorf("status: exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	if status.code != 0 {
+		t.Errorf("status: exit %d\n%s", status.code, status.stdout)
 	}
 	return r
 }

@@ -40,16 +40,16 @@ func testDevcontainerUp(t *testing.T, d *devcontainers) {
 	})
 	t.Run("one-rule", func(t *testing.T) {
 		const up = "/usr/local/bin/agent-init up"
-		for _, try := range []string{
+		tries := []string{
 			up + " --mode monitor", up + " --config /workspace", up + " --user root", up + " up", "/usr/local/bin/agent-init", "/usr/local/bin/agent-init run -- sh",
 			"/usr/local/bin/agent-init allow evil.example.net", "agent-init up", "/workspace/../usr/local/bin/agent-init up --selftest off",
 			"sh", "-u root sh", "-i", "-u nobody " + up, "-g root " + up, "-E " + up, "AGENT_INIT_MODE=monitor " + up, "--preserve-env=PATH " + up, "-e /etc/sudoers",
 			"-C 64 " + up, "-R /workspace " + up, "-D /tmp " + up,
-		} {
-			if r := w.exec("sh", "-c", "/usr/bin/sudo -n "+try+" </dev/null"); r.code == 0 {
-				t.Errorf("sudo %s is allowed:\n%s%s", try, r.stdout, r.stderr)
-			}
 		}
+		for i, try := range tries {
+			tries[i] = "/usr/bin/sudo -n " + try
+		}
+		w.mustNotWork(t, tries...)
 		r := w.exec("sh", "-c", `find / -xdev -perm /6000 -type f 2>/dev/null; ls -A /etc/sudoers.d 2>/dev/null`)
 		if r.stdout != "/usr/bin/sudo\n" {
 			t.Errorf("what gives privileges, and further rules: %q, want sudo alone", r.stdout)
@@ -119,11 +119,7 @@ func testDevcontainerFeature(t *testing.T, d *devcontainers) {
 		w.mustComeUp(t, "vscode")
 		w.mustBeConfined(t).mustHold(t, "4321", true)
 		w.mustCommit(t)
-		for _, try := range []string{"sudo -n true", "sudo -n agent-init up", "echo example.net >>/etc/agent-init/allowlist.txt"} {
-			if r := w.exec("sh", "-c", try); r.code == 0 {
-				t.Errorf("%s works", try)
-			}
-		}
+		w.mustNotWork(t, "sudo -n true", "sudo -n agent-init up", "echo example.net >>/etc/agent-init/allowlist.txt")
 		container := w.container(t)
 		d.e.must(t, "restart", container)
 		// Not the client but the container itself confines it again.
@@ -155,9 +151,7 @@ func testDevcontainerFeature(t *testing.T, d *devcontainers) {
 			if !strings.Contains(r.stderr+r.stdout, test.cause) || !strings.Contains(r.stderr+r.stdout, test.remedy) {
 				t.Errorf("what devcontainer up says lacks %q or %q", test.cause, test.remedy)
 			}
-			if got := w.exec("true"); got.code == 0 {
-				t.Error("commands can be run in the container")
-			}
+			w.mustNotRun(t)
 			if t.Failed() {
 				t.Logf("devcontainer up: exit %d\n%s%s", r.code, r.stdout, r.stderr)
 			}

@@ -11,14 +11,8 @@ import (
 func testDevcontainerFromInside(t *testing.T, d *devcontainers) {
 	w := d.applied(t, someone, someone)
 	w.mustComeUp(t, "agent")
-	for _, try := range []string{
-		"echo >>/workspace/.devcontainer/devcontainer.json", "echo >/workspace/.devcontainer/x", "rm -r /workspace/.devcontainer",
-		"mv /workspace/.devcontainer /workspace/y", "echo example.net >>/etc/agent-init/allowlist.txt", "echo >>/etc/passwd",
-	} {
-		if r := w.exec("sh", "-c", try); r.code == 0 {
-			t.Errorf("the agent can do %q", try)
-		}
-	}
+	w.mustNotWork(t, "echo >>/workspace/.devcontainer/devcontainer.json", "echo >/workspace/.devcontainer/x", "rm -r /workspace/.devcontainer",
+		"mv /workspace/.devcontainer /workspace/y", "echo example.net >>/etc/agent-init/allowlist.txt", "echo >>/etc/passwd")
 	// What shells read at their start, and the marks by which the client knows that a hook has run.
 	r := w.exec("sh", "-c", `for f in ~/.bashrc ~/.profile ~/.bash_profile; do echo 'echo ran >/workspace/ran' >$f; done; rm -r ~/.devcontainer; echo >~/.devcontainer`)
 	if r.code != 0 {
@@ -75,9 +69,7 @@ func testDevcontainerFailsClosed(t *testing.T, d *devcontainers) {
 			if !strings.Contains(r.stderr, test.cause) || !strings.Contains(r.stderr, test.remedy) {
 				t.Errorf("what devcontainer up says lacks %q or %q", test.cause, test.remedy)
 			}
-			if got := w.exec("true"); got.code == 0 {
-				t.Error("commands can be run in the container")
-			}
+			w.mustNotRun(t)
 			if t.Failed() {
 				t.Logf("devcontainer up: exit %d\n%s%s", r.code, r.stdout, r.stderr)
 			}

@@ -169,7 +169,7 @@ func (s *screens) eventually(what string, ok func() bool) {
 func (s *screens) comes(ok func() bool) bool { return comesWithin(patience, ok) }
 
 func comesWithin(limit time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
