@@ -82,10 +82,11 @@ test:
 # What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
-# The kernel shares processors out by session, of which a test of the lab has many: those of the containers would get none.
-test-all: export PARALLEL = 3
+# The kernel shares processors out by session, of which a test of the lab has many: beside the lab, the containers get none.
+# So theirs come first, one for each of two processors.
+test-all: export PARALLEL = 4
 test-all:
-	@test/run.sh 3 "test-places test-container" "test-agents test-images" test-race test-attack scorecard "lint test-exporter test-gvisor" \
+	@test/run.sh 2 "test-places test-container" "test-agents test-images" test-race test-attack scorecard "lint test-exporter test-gvisor" \
 		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
