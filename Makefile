@@ -86,7 +86,7 @@ test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 # So theirs come first, one for each of two processors.
 test-all: export PARALLEL = 4
 test-all:
-	@test/run.sh 2 "test-places test-container" "test-agents test-images" test-race test-attack scorecard "lint test-exporter test-gvisor" \
+	@test/run.sh 2 "test-places test-container" "test-agents test-images" "test-gvisor lint test-exporter" test-race test-attack scorecard \
 		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
