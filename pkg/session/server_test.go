@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -295,4 +296,28 @@ func TestTerminalClosedAndOpenedAgain(t *testing.T) {
 	defer tty.Close()
 	fmt.Fprint(tty, " and after")
 	v.shows("before and after")
+}
+
+// TestLastOutput has the time for the last of a window's output pass before any of it is read, as on a busy machine, while
+// something else holds the terminal open.
+func TestLastOutput(t *testing.T) {
+	r := newRig(t)
+	master, tty := mustOpen(t)
+	defer tty.Close()
+	w, err := newWindow(r.server, wire.Message{ID: 1}, master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Repeat("a line\r\n", 500) + "the last of it"
+	if _, err := tty.WriteString(want); err != nil {
+		t.Fatal(err)
+	}
+	w.exited = true
+	if err := w.master.ReadUntil(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	if got := w.term.Text(); !slices.Contains(got, "the last of it") {
+		t.Errorf("the window shows %q", got)
+	}
 }

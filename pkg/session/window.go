@@ -113,6 +113,9 @@ func (w *window) run() {
 	w.take, w.buf = w.gather, make([]byte, readAtOnce)
 	for {
 		n, err := w.read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n = w.rest()
+		}
 		switch {
 		case n == 0:
 		case n < readMuch && behind.Load() == 0:
@@ -157,6 +160,22 @@ func (w *window) read() (n int, err error) {
 		err = w.errno
 	}
 	return w.n, err
+}
+
+// rest takes what the terminal still has when the time to read it is over: on a busy machine that may be all of it. A terminal
+// holds less than buf (drivers/tty/pty.c, pty_common_install, and N_TTY_BUF_SIZE), and what else prints there no more.
+func (w *window) rest() int {
+	w.n = 0
+	_ = w.master.Use(func(fd int) {
+		for w.n < len(w.buf) {
+			m, errno := nowait.Read(fd, w.buf[w.n:])
+			if m == 0 || errno != 0 {
+				return
+			}
+			w.n += m
+		}
+	})
+	return w.n
 }
 
 // gather reads what is there, and reports whether that is something.

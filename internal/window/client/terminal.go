@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
@@ -104,11 +106,13 @@ func (o *Terminal) Exec(spec privdrop.Spec) error {
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", spec.Argv[0], err)
 	}
-	for range 2 {
+	select {
+	case <-shown:
+	case <-time.After(lastOutput):
+		_ = o.relay.SetReadDeadline(time.Now())
 		select {
 		case <-shown:
-		case <-time.After(300 * time.Millisecond): // something else holds it open, or the person's terminal takes nothing
-			_ = o.relay.SetReadDeadline(time.Now())
+		case <-time.After(lastShown):
 		}
 	}
 	signal.Stop(signals)
@@ -119,6 +123,11 @@ func (o *Terminal) Exec(spec privdrop.Spec) error {
 	}
 	return fault.Status(st.ExitCode())
 }
+
+const (
+	lastOutput = 300 * time.Millisecond // is how long output is waited for after the command's end, while something else holds its terminal open
+	lastShown  = 10 * time.Second       // is how long a person's terminal may take nothing of it
+)
 
 // start starts the command. For each terminal of ours it has one of its own, which controls it.
 func (o *Terminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
@@ -182,6 +191,25 @@ func (o *Terminal) forward(signals <-chan os.Signal, p *os.Process) {
 	}
 }
 
+// rest reads what the command's terminal still has when the time to read it is over: on a busy machine that may be all of it.
+// A terminal holds less than b (drivers/tty/pty.c, pty_common_install, and N_TTY_BUF_SIZE), and what else prints there no more.
+func (o *Terminal) rest(b []byte) (n int) {
+	raw, err := o.relay.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for n < len(b) {
+			m, errno := nowait.Read(int(fd), b[n:])
+			if m == 0 || errno != 0 {
+				return
+			}
+			n += m
+		}
+	})
+	return n
+}
+
 // show shows what the command prints, and takes back what that left on.
 func (o *Terminal) show(cols, rows int) {
 	if cols == 0 || rows == 0 {
@@ -192,6 +220,9 @@ func (o *Terminal) show(cols, rows int) {
 	var passed []byte
 	for b := make([]byte, 64<<10); ; {
 		n, err := o.relay.Read(b)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n = o.rest(b)
+		}
 		o.Filter.Questions = o.heard.Load() // else a shell would get the answer
 		passed = o.Filter.Write(passed[:0], b[:n])
 		_, _ = model.Write(passed)

@@ -3,7 +3,9 @@ package client
 import (
 	"io"
 	"os"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestExecQuestions: a person's terminal is asked only while its answers go to the
@@ -41,5 +43,33 @@ func TestExecQuestions(t *testing.T) {
 		}
 		relay.Close()
 		shown.Close()
+	}
+}
+
+// TestExecLastOutput has the time for the last of a command's output pass before any of it is read, as on a busy machine, while
+// something else holds its terminal open.
+func TestExecLastOutput(t *testing.T) {
+	relay, printed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	defer printed.Close()
+	shown, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown.Close()
+	want := strings.Repeat("a line\n", 1000) + "the last of it"
+	if _, err := printed.WriteString(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	(&Terminal{Out: out, relay: relay}).show(80, 24)
+	out.Close()
+	if got, err := io.ReadAll(shown); err != nil || string(got) != want {
+		t.Errorf("%d bytes are shown (%v), want %d", len(got), err, len(want))
 	}
 }
