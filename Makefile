@@ -77,13 +77,11 @@ demo: build
 
 ## test: unit tests, the network lab, Claude Code in a container and in a devcontainer (needs root; installs what it lacks)
 test:
-	@test/run.sh 3 "test-race" "test-attack" "test-claude test-devcontainer"
+	@test/run.sh 2 "test-claude test-devcontainer" test-race test-attack
 
 # What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
-# The kernel shares processors out by session, of which a test of the lab has many: beside the lab, the containers get none.
-# So theirs come first, one for each of two processors.
 test-all: export PARALLEL = 4
 test-all:
 	@test/run.sh 2 "test-places test-container" "test-agents test-images" "test-gvisor lint test-exporter" test-race test-attack scorecard \
