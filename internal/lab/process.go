@@ -33,6 +33,7 @@ type Cmd struct {
 	Groups   []uint32 // supplementary
 	Dir      string   // default /
 	Stdin    string   // what can be read from standard input
+	Input    *os.File // is standard input itself, in place of Stdin
 	TTY      *os.File // the slave of a terminal: takes the place of all three descriptors
 
 	// Timeout kills the command; 0 is twice Patience. Start has none.
@@ -128,7 +129,9 @@ func prepare(c Cmd) *Process {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
 	} else {
 		cmd.Stdout, cmd.Stderr = p.out, p.err
-		if c.Stdin != "" {
+		if c.Input != nil {
+			cmd.Stdin = c.Input
+		} else if c.Stdin != "" {
 			cmd.Stdin = strings.NewReader(c.Stdin)
 		}
 	}

@@ -5,8 +5,11 @@ package attack
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +26,7 @@ type world struct {
 	agent *lab.Process // agent-init, as PID 1
 	mode  string       // "up" or "sidecar"; "" is run
 	other *lab.Box     // in sidecar mode the agent's container, which shares the network
+	hand  *hand        // of the agent; nil: it has none
 }
 
 // allowlist is what most attacks are made against: one exact name, one wildcard,
@@ -66,7 +70,7 @@ func startIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions, args ..
 	opts.Binary = lab.Binary(t)
 	opts = withBackend(opts)
 	opts.Files = append([]lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}}, opts.Files...)
-	w := &world{T: t, lab: l, box: l.NewBox(opts)}
+	w := &world{T: t, lab: l, box: l.NewBox(opts), hand: &hand{}}
 	w.agent = w.box.Start(lab.Cmd{Args: args})
 	return w
 }
@@ -87,19 +91,77 @@ func (w *world) inSession() {
 	}
 }
 
-// root runs a command in the box as "docker exec -u root" does.
-func (w *world) root(args ...string) lab.Result { return w.box.Exec(lab.Cmd{Args: args}) }
+// root runs a command in the box as "docker exec -u root" does. What the agent tries
+// after that is tried by a process that began after it.
+func (w *world) root(args ...string) lab.Result {
+	w.letGo()
+	return w.box.Exec(lab.Cmd{Args: args})
+}
 
 // poke tries one operation with exactly the agent's credentials: what the agent
-// itself could do, its seccomp filter and empty capability sets included.
+// itself could do, its seccomp filter and empty capability sets included. What leaves
+// nothing in its process shares one with what is tried next.
 func (w *world) poke(args ...string) lab.Poke {
 	w.Helper()
+	op := args[0]
+	if op == "-patient" {
+		op = args[1]
+	}
+	if slices.Contains([]string{"tcp", "udp", "socket", "resolve", "dns", "http"}, op) {
+		p, err := w.tell(args)
+		if err == nil {
+			return p
+		}
+		if !errors.Is(err, lab.ErrNotDone) {
+			w.Fatalf("poke %v: %v", args, err)
+		}
+	}
 	r := w.launch(append([]string{"poke"}, args...)...).Wait(0)
 	p, err := lab.ParsePoke(r.Stdout)
 	if err != nil {
 		w.Fatalf("poke %v: %v\n%s", args, err, r)
 	}
 	return p
+}
+
+// hand is the agent's own process that tries one thing after another.
+type hand struct {
+	mu   sync.Mutex
+	poke *lab.Obedient // nil until there is something to try
+}
+
+// tell has the hand try something, and makes it if there is none.
+func (w *world) tell(args []string) (lab.Poke, error) {
+	if w.hand == nil {
+		return lab.Poke{}, lab.ErrNotDone
+	}
+	w.hand.mu.Lock()
+	if w.hand.poke == nil || w.hand.poke.Ended() {
+		box, cmd := w.inside([]string{"poke"})
+		poke, err := box.ExecObedient(cmd)
+		if err != nil {
+			w.hand.mu.Unlock()
+			return lab.Poke{}, err
+		}
+		w.hand.poke = poke
+		w.Cleanup(func() { poke.Close() })
+	}
+	poke := w.hand.poke
+	w.hand.mu.Unlock()
+	return poke.Poke(args...)
+}
+
+// letGo ends the hand.
+func (w *world) letGo() {
+	if w.hand == nil {
+		return
+	}
+	w.hand.mu.Lock()
+	defer w.hand.mu.Unlock()
+	if w.hand.poke != nil {
+		w.hand.poke.Close()
+		w.hand.poke = nil
+	}
 }
 
 // blocked fails the test if the operation did what its attacker wanted.

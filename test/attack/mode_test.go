@@ -49,11 +49,17 @@ func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *worl
 
 // launch starts a program as the agent.
 func (w *world) launch(args ...string) *lab.Process {
+	box, cmd := w.inside(args)
+	return box.ExecStart(cmd)
+}
+
+// inside is where and how a program is started as the agent.
+func (w *world) inside(args []string) (*lab.Box, lab.Cmd) {
 	switch w.mode {
 	case "up":
-		return w.box.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID})
+		return w.box, lab.Cmd{Args: args, UID: lab.AgentUID}
 	case "sidecar":
-		return w.other.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID})
+		return w.other, lab.Cmd{Args: args, UID: lab.AgentUID}
 	}
-	return w.box.ExecStart(lab.Cmd{Args: append([]string{"agent-init", "exec", "--"}, args...)})
+	return w.box, lab.Cmd{Args: append([]string{"agent-init", "exec", "--"}, args...)}
 }

@@ -104,7 +104,7 @@
 // Not operations, and without a verdict of their own:
 //
 //	obey                     does what comes in by standard input, an array of arguments in JSON on each line, until that ends,
-//	                         and prints what each operation prints
+//	                         and prints what each operation prints: those that leave nothing behind itself, others by a child
 //	without-netlink PROTO CMD…  becomes the command, where no netlink socket of protocol PROTO can be opened; "all": of none
 //
 // "poke -patient OP …" waits a minute wherever OP would wait for less, by default or by its -timeout: for what has to
@@ -156,12 +156,19 @@ func main() {
 		obey()
 		return
 	}
-	if patient() {
+	if err := try(args); err != nil {
+		fmt.Fprintln(os.Stderr, "poke:", err)
+		os.Exit(2)
+	}
+}
+
+// try does one operation and prints its verdict. It returns an error if there is none.
+func try(args []string) error {
+	if waits = len(args) > 0 && args[0] == "-patient"; waits {
 		args = args[1:]
 	}
 	if len(args) < 1 || ops()[args[0]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: poke [-patient] OP [flags] ARG…; see the command's documentation")
-		os.Exit(2)
+		return usage("poke [-patient] OP [flags] ARG…; see the command's documentation")
 	}
 	name := args[0]
 	begin := time.Now()
@@ -169,8 +176,7 @@ func main() {
 	result := map[string]any{"op": name, "ok": err == nil, "err": "", "errno": "", "detail": d,
 		"ms": float64(time.Since(begin).Microseconds()) / 1000}
 	if errors.Is(err, errUsage) || errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "poke:", err)
-		os.Exit(2)
+		return err
 	}
 	if err != nil {
 		result["err"] = err.Error()
@@ -178,10 +184,7 @@ func main() {
 			result["errno"] = unix.ErrnoName(errno)
 		}
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
-		fmt.Fprintln(os.Stderr, "poke:", err)
-		os.Exit(2)
-	}
+	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
 // parse parses flags and checks the number of arguments (at least n).
@@ -202,7 +205,9 @@ func parse(fs *flag.FlagSet, args []string, n int) ([]string, error) {
 }
 
 // patient says whether what is tried has to work.
-func patient() bool { return len(os.Args) > 1 && os.Args[1] == "-patient" }
+func patient() bool { return waits }
+
+var waits bool // there is one operation at a time
 
 func flags(name string) *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
 
