@@ -103,12 +103,13 @@ test-unit:
 
 # The longest packages begin first.
 test-race: build
-	$(RACE) -skip '$(NOT_RACED)' ./test/session ./internal/lab/... $$($(GO) list ./... | grep -vE '/(test/attack|session/terminal|broker/judge)$$')
+	$(RACE) -skip '$(NOT_RACED)' ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
-# a terminal's model and a request's judge belong to one goroutine each. It watches the attacks over xtables-nft.
+# the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
+# It watches the attacks over xtables-nft.
 test-attack: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
