@@ -82,10 +82,10 @@ test:
 # What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
-test-all: export PARALLEL = 4
+test-all: export PARALLEL = 3
 test-all:
-	@test/run.sh 2 "test-places test-container" "test-agents test-images" "test-gvisor lint test-exporter" test-race test-attack scorecard \
-		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
+	@test/run.sh 3 test-agents test-places "test-container test-images test-gvisor" test-race test-attack scorecard \
+		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar "lint test-exporter"
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:

@@ -2,10 +2,11 @@
 # run.sh runs targets of the Makefile that test, and says how each went: run.sh N STREAM…
 #
 # A stream is a list of targets, which come one after another. N streams are under way at once: when one has ended, the next
-# begins, so that no processor is idle while there is something to do. More than two take longer on two processors. Those with
-# containers come first: Linux shares processors out by session (sched(7), autogroup), of which a test of the lab has dozens,
-# and beside two streams of those a container gets a tenth. A target that fails stops no other. In the end stands what the failed tests printed, then the slowest tests, the peak of memory, the time of each
-# target, and last what failed, by name: of a long log often only the end is kept.
+# begins, so that no processor is idle while there is something to do. Those with containers come first, and the longest of
+# them: Linux shares processors out by session (sched(7), autogroup), of which a test of the lab has dozens, and beside two
+# streams of those a container gets a tenth. A target that fails stops no other. In the end stands what the failed tests
+# printed, then the slowest tests, the peak of memory, the time of each target, and last what failed, by name: of a long log
+# often only the end is kept.
 # AGENT_INIT_TEST_LOGS names a directory that keeps all of what was printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
