@@ -16,6 +16,7 @@ import (
 func TestLabCanary(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey, "AGENT_INIT_SESSION=always"}})
 	b.process()
+	b.hand = nil // a hunter may read the agent's own memory, of which a process that stays has too much
 	key := []byte(brokerKey)
 	slices.Reverse(key)
 	hunted := hex.EncodeToString(key)

@@ -47,8 +47,9 @@ func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *worl
 	return nil
 }
 
-// launch starts a program as the agent.
+// launch starts a program as the agent, which finds no hand of the agent's there.
 func (w *world) launch(args ...string) *lab.Process {
+	w.letGo()
 	box, cmd := w.inside(args)
 	return box.ExecStart(cmd)
 }
