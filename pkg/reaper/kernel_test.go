@@ -99,7 +99,7 @@ func (b *box) exit() int {
 	go func() { _ = b.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(60 * time.Second):
+	case <-time.After(10 * time.Minute):
 		b.t.Fatal("the init does not end")
 	}
 	return b.cmd.ProcessState.ExitCode()

@@ -250,7 +250,7 @@ func readLines(f *os.File) *lines {
 func (l *lines) until(t *testing.T, prefix string) []string {
 	t.Helper()
 	var got []string
-	timeout := time.After(time.Minute)
+	timeout := time.After(10 * time.Minute)
 	for {
 		select {
 		case line, ok := <-l.c:
