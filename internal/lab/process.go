@@ -119,12 +119,13 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) bool {
 	}
 }
 
-// prepare sets up the descriptors of c; the caller says what is started, in the right place.
-func prepare(c Cmd) *Process {
-	cmd := &exec.Cmd{}
+// prepare sets up labbox to become c; the caller starts it in the right place.
+func (b *Box) prepare(c Cmd, path, verb string) (*Process, *handover) {
+	cmd := exec.Command(path, verb)
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	wake := &waker{ch: make(chan struct{})}
 	p.out, p.err = &output{wake: wake}, &output{wake: wake}
+	cmd.Env = []string{}
 	if c.TTY != nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
 	} else {
@@ -136,7 +137,7 @@ func prepare(c Cmd) *Process {
 		}
 	}
 	cmd.WaitDelay = 3 * time.Second // for what a dead process's children keep open
-	return p
+	return p, &handover{cmd: cmd}
 }
 
 // process translates c for labbox.
