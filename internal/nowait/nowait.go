@@ -13,6 +13,18 @@ import (
 // Read reads from a descriptor that does not block, once.
 func Read(fd int, b []byte) (int, unix.Errno) { return transfer(unix.SYS_READ, fd, b) }
 
+// Rest reads what a descriptor that does not block has, as far as b takes it, and returns how much.
+func Rest(fd int, b []byte) (n int) {
+	for n < len(b) {
+		m, errno := Read(fd, b[n:])
+		if m == 0 || errno != 0 {
+			break
+		}
+		n += m
+	}
+	return n
+}
+
 // Write writes what a descriptor that does not block takes of b.
 func Write(fd int, b []byte) (n int, errno unix.Errno) {
 	for n < len(b) && errno == 0 {

@@ -166,15 +166,7 @@ func (w *window) read() (n int, err error) {
 // holds less than buf (drivers/tty/pty.c, pty_common_install, and N_TTY_BUF_SIZE), and what else prints there no more.
 func (w *window) rest() int {
 	w.n = 0
-	_ = w.master.Use(func(fd int) {
-		for w.n < len(w.buf) {
-			m, errno := nowait.Read(fd, w.buf[w.n:])
-			if m == 0 || errno != 0 {
-				return
-			}
-			w.n += m
-		}
-	})
+	_ = w.master.Use(func(fd int) { w.n = nowait.Rest(fd, w.buf) })
 	return w.n
 }
 

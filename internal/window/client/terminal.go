@@ -198,15 +198,7 @@ func (o *Terminal) rest(b []byte) (n int) {
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) {
-		for n < len(b) {
-			m, errno := nowait.Read(int(fd), b[n:])
-			if m == 0 || errno != 0 {
-				return
-			}
-			n += m
-		}
-	})
+	_ = raw.Control(func(fd uintptr) { n = nowait.Rest(int(fd), b) })
 	return n
 }
 
