@@ -75,6 +75,16 @@ watch() {
   done
 }
 
+# reasons VERDICT LOG: a line that names what failed in there.
+reasons() {
+  awk -v said="$1" '
+    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
+      sub(/^ *(--- FAIL: )?/, "")
+      if (++n <= 12) said = said "; " $0
+    }
+    END { print said }' "$2"
+}
+
 # run TARGET [TESTS]: its output is kept, its time and its end are noted. TESTS is a pattern of those that are run.
 run() {
   local only=() tests=${2:-}
@@ -91,7 +101,7 @@ run() {
   times >"$logs/$1.times"
   cpu=$(awk 'NR == 2 {for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); sum += t[1] * 60 + t[2]}; printf "%.0f", sum}' "$logs/$1.times")
   echo "$rc $((SECONDS - from)) $cpu" >"$logs/$1.result"
-  if [ "$rc" -eq 0 ]; then verdict=passed; else verdict="FAILED ($rc)"; fi
+  if [ "$rc" -eq 0 ]; then verdict=passed; else verdict=$(reasons "FAILED ($rc)" "$logs/$1.log"); fi
   results=("$logs"/*.result)
   say "$1 $verdict, $((SECONDS - from)) s: ${#results[@]} of $of have ended"
 }
@@ -179,15 +189,6 @@ for target in test-prepare build "${targets[@]}"; do
   table+=$'\n'$line
 done
 
-# reasons VERDICT LOG: a line that names what failed in there.
-reasons() {
-  awk -v said="$1" '
-    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
-      sub(/^ *(--- FAIL: )?/, "")
-      if (++n <= 12) said = said "; " $0
-    }
-    END { print said }' "$2"
-}
 # summary stands first and last: of a long log often only a part is kept.
 summary() {
   local target

@@ -69,7 +69,8 @@ func build(packages ...string) (string, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock build directory: %w", err)
 	}
-	args := []string{"build", "-trimpath", "-o", dir + "/"}
+	// Without symbols: a quarter less to be mapped at each of thousands of starts.
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", dir + "/"}
 	for _, p := range packages {
 		args = append(args, module+"/"+p)
 	}

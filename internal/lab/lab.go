@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -96,6 +97,10 @@ func (l *Lab) start(opts Options) (err error) {
 	}
 	if err := os.WriteFile(l.CAFile(), l.CA.PEM, 0o644); err != nil {
 		return err
+	}
+	// What starts in a box is not to inherit what this process has from who started it.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors out of the boxes: %w", err)
 	}
 	if signal.Ignored(unix.SIGHUP) { // by nohup; what starts in a box is not to inherit that
 		hup := make(chan os.Signal, 1)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,9 @@ type Process struct {
 	begin  time.Time
 	done   chan struct{}
 	result Result // valid when done is closed
+
+	ours, theirs []*os.File // ends of the pipes
+	copying      sync.WaitGroup
 }
 
 // Pid is the process's id on the machine.
@@ -119,25 +123,72 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) bool {
 	}
 }
 
-// prepare sets up labbox to become c; the caller starts it in the right place.
-func (b *Box) prepare(c Cmd, path, verb string) (*Process, *handover) {
-	cmd := exec.Command(path, verb)
-	p := &Process{cmd: cmd, done: make(chan struct{})}
+// prepare sets up the descriptors of c; the caller says what is started, in the right place. It makes the pipes, and not
+// the thread that starts the command: that is the agent already, and a pipe belongs to who has made it, who may open it again.
+func prepare(c Cmd) (_ *Process, err error) {
+	p := &Process{cmd: &exec.Cmd{}, done: make(chan struct{})}
 	wake := &waker{ch: make(chan struct{})}
 	p.out, p.err = &output{wake: wake}, &output{wake: wake}
-	cmd.Env = []string{}
 	if c.TTY != nil {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
-	} else {
-		cmd.Stdout, cmd.Stderr = p.out, p.err
-		if c.Input != nil {
-			cmd.Stdin = c.Input
-		} else if c.Stdin != "" {
-			cmd.Stdin = strings.NewReader(c.Stdin)
-		}
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.TTY, c.TTY, c.TTY
+		return p, nil
 	}
-	cmd.WaitDelay = 3 * time.Second // for what a dead process's children keep open
-	return p, &handover{cmd: cmd}
+	defer func() {
+		if err != nil {
+			p.abandon()
+		}
+	}()
+	for _, to := range []struct {
+		stream *io.Writer
+		output *output
+	}{{&p.cmd.Stdout, p.out}, {&p.cmd.Stderr, p.err}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		*to.stream = w
+		p.carry(r, w, func() { _, _ = io.Copy(to.output, r) })
+	}
+	if c.Input != nil {
+		p.cmd.Stdin = c.Input
+	} else if c.Stdin != "" {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		p.cmd.Stdin = r
+		p.carry(w, r, func() {
+			_, _ = io.WriteString(w, c.Stdin) // what the command doesn't read is its own affair
+			_ = w.Close()
+		})
+	}
+	return p, nil
+}
+
+// carry runs copying beside the process, from or to our end of a pipe.
+func (p *Process) carry(ours, theirs *os.File, copying func()) {
+	p.ours, p.theirs = append(p.ours, ours), append(p.theirs, theirs)
+	p.copying.Go(copying)
+}
+
+// abandon is for a process that could not be started.
+func (p *Process) abandon() {
+	closeAll(p.theirs)
+	closeAll(p.ours)
+	p.copying.Wait()
+}
+
+// started collects what the process writes, and its end.
+func (p *Process) started() {
+	closeAll(p.theirs)
+	p.begin = time.Now()
+	go p.reap()
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // process translates c for labbox.
@@ -168,6 +219,17 @@ func (b *Box) process(c Cmd) (container.Process, error) {
 // reap collects the end of a started process.
 func (p *Process) reap() {
 	err := p.cmd.Wait()
+	copied := make(chan struct{})
+	go func() {
+		p.copying.Wait()
+		close(copied)
+	}()
+	select {
+	case <-copied:
+	case <-time.After(3 * time.Second): // a dead process's children keep them open
+	}
+	closeAll(p.ours)
+	<-copied
 	r := Result{Stdout: p.out.String(), Stderr: p.err.String(), Took: time.Since(p.begin), Code: -1}
 	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
 		switch {
@@ -177,7 +239,7 @@ func (p *Process) reap() {
 			r.Code = st.ExitStatus()
 		}
 	}
-	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		r.Stderr += "\nlab: " + err.Error()
 	}
 	p.result = r

@@ -69,22 +69,27 @@ func (b *Box) tryStart(c Cmd) (*Process, error) {
 	spec := container.Spec{Root: root, Hostname: b.name, Files: b.image(), Mounted: b.etc(),
 		Binds: append(binds, b.opts.Binds...), Tmpfs: b.opts.Tmpfs, ReadOnly: b.opts.ReadOnly,
 		SysctlRW: b.opts.SysctlRW, Process: proc}
-	p, h := b.prepare(c, b.lab.Tool("labbox"), "init")
 	net, err := b.Net.File()
 	if err != nil {
 		return nil, err
 	}
 	defer net.Close()
+	p, err := prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Path, p.cmd.Args, p.cmd.Env = b.lab.Tool("labbox"), []string{"labbox", "init"}, []string{}
+	h := &handover{cmd: p.cmd}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
 	// On the lab's own thread: the parent death signal comes when that ends.
 	err = h.start(spec, b.lab.spawner.do, net)
 	if err != nil {
+		p.abandon()
 		return nil, err
 	}
 	b.running.set(p)
-	p.begin = time.Now()
-	go p.reap()
+	p.started()
 	return p, h.executed()
 }
 
@@ -139,31 +144,40 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 		return nil, err
 	}
 	defer net.Close()
-	p, h := b.prepare(c, container.ToolDir+"/labbox", "exec")
-	err = h.start(proc, func(start func() error) error {
-		return netns.OnThread(func() error {
-			// The mount namespace can be changed only by a task that shares
-			// its filesystem context with no other (setns(2)).
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return fmt.Errorf("unshare filesystem context: %w", err)
-			}
-			const others = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
-			if err := unix.Setns(pidfd, others); err != nil {
-				return fmt.Errorf("enter the box: %w", err)
-			}
-			// Not that of PID 1: until it has become its command, this is the machine's.
-			if err := unix.Setns(int(net.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter the box's network: %w", err)
-			}
-			return start()
-		})
-	})
+	p, err := prepare(c)
 	if err != nil {
 		return nil, err
 	}
-	p.begin = time.Now()
-	go p.reap()
-	return p, h.executed()
+	p.cmd.Args, p.cmd.Env = proc.Args, proc.Env
+	if c.TTY != nil {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}
+	// A process of its own that becomes the command would take as long to start as most of what is tried.
+	err = netns.OnThread(func() (err error) {
+		// The mount namespace can be changed only by a task that shares
+		// its filesystem context with no other (setns(2)).
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare filesystem context: %w", err)
+		}
+		const others = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+		if err := unix.Setns(pidfd, others); err != nil {
+			return fmt.Errorf("enter the box: %w", err)
+		}
+		// Not that of PID 1: until it has become its command, this is the machine's.
+		if err := unix.Setns(int(net.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the box's network: %w", err)
+		}
+		if p.cmd.Path, err = container.Assume(&proc); err != nil {
+			return err
+		}
+		return p.cmd.Start()
+	})
+	if err != nil {
+		p.abandon()
+		return nil, err
+	}
+	p.started()
+	return p, nil
 }
 
 // Kill ends PID 1 of the box, and so everything in it.

@@ -11,23 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become turns the calling thread, and by exec the process, into the command.
-// lethal: die with the process that started the container.
-func become(p *Process, lethal bool) error {
-	last, err := lastCap()
-	if err != nil {
-		return err
-	}
-	var mask uint64
-	for c := uint64(0); c <= last; c++ {
-		if slices.Contains(p.Caps, c) {
-			mask |= 1 << c
-			continue
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
-			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
-		}
-	}
+// become turns the calling thread, and by exec the process, into the command,
+// which dies with the process that started the container.
+func become(p *Process) error {
 	if p.TTY {
 		if _, err := unix.Setsid(); err != nil {
 			return fmt.Errorf("start a terminal session: %w", err)
@@ -36,38 +22,58 @@ func become(p *Process, lethal bool) error {
 			return fmt.Errorf("take the terminal: %w", err)
 		}
 	}
-	if err := setIdentity(p); err != nil {
-		return err
-	}
-	if err := setCaps(p.UID, mask); err != nil {
-		return err
-	}
-	if p.NoNewPrivs {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("set no_new_privs: %w", err)
-		}
-	}
-	if lethal {
-		// After the change of identity, which would clear it.
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-			return fmt.Errorf("set parent death signal: %w", err)
-		}
-	}
-	if p.Dir != "" {
-		if err := unix.Chdir(p.Dir); err != nil {
-			return fmt.Errorf("change to %s: %w", p.Dir, err)
-		}
-	}
-	unix.Umask(0o022)
-	path, err := lookPath(p.Args[0], p.Env)
+	path, err := Assume(p)
 	if err != nil {
 		return err
+	}
+	// After the change of identity, which would clear it.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("set parent death signal: %w", err)
 	}
 	return fmt.Errorf("exec %s: %w", path, syscall.Exec(path, p.Args, p.Env))
 }
 
-// setIdentity uses raw system calls: only this thread is to change, the one
-// that will exec.
+// Assume has the calling thread, which is in the container's namespaces and
+// shares its filesystem context with no other, be who p says. A process that
+// it starts or becomes has the identity, capabilities, directory and umask of
+// p. It returns the path of the command; terminal and environment are the
+// caller's to set. Nothing of this can be undone.
+func Assume(p *Process) (path string, err error) {
+	last, err := lastCap()
+	if err != nil {
+		return "", err
+	}
+	var mask uint64
+	for c := uint64(0); c <= last; c++ {
+		if slices.Contains(p.Caps, c) {
+			mask |= 1 << c
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+			return "", fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
+		}
+	}
+	if err := setIdentity(p); err != nil {
+		return "", err
+	}
+	if err := setCaps(p.UID, mask); err != nil {
+		return "", err
+	}
+	if p.NoNewPrivs {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return "", fmt.Errorf("set no_new_privs: %w", err)
+		}
+	}
+	if p.Dir != "" {
+		if err := unix.Chdir(p.Dir); err != nil {
+			return "", fmt.Errorf("change to %s: %w", p.Dir, err)
+		}
+	}
+	unix.Umask(0o022)
+	return lookPath(p.Args[0], p.Env)
+}
+
+// setIdentity uses raw system calls: only this thread is to change.
 func setIdentity(p *Process) error {
 	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep capabilities: %w", err)

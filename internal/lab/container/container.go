@@ -1,10 +1,10 @@
 // Package container makes one process look at the machine as if it ran in a
 // container. It is the part of the lab that runs inside: cmd/labbox calls Init
-// as PID 1 of new namespaces, or Exec within those of a running one, and both
-// end by becoming the command.
+// as PID 1 of new namespaces, which ends by becoming the command. A command
+// beside it is started from a thread that has entered them, and called Assume.
 //
-// Descriptors: 3 carries the Spec in JSON, 4 receives one line of error text
-// if the command can't be started, 5 (Init only) is the network namespace.
+// Descriptors of Init: 3 carries the Spec in JSON, 4 receives one line of error
+// text if the command can't be started, 5 is the network namespace.
 package container
 
 import (
@@ -88,19 +88,7 @@ func Init() error {
 		if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
 			return fmt.Errorf("set hostname: %w", err)
 		}
-		return become(&spec.Process, true)
-	})
-}
-
-// Exec becomes the command; the caller is in the container's namespaces
-// already. It returns only on failure.
-func Exec() error {
-	return report(func() error {
-		var p Process
-		if err := readSpec(&p); err != nil {
-			return err
-		}
-		return become(&p, false)
+		return become(&spec.Process)
 	})
 }
 

@@ -11,14 +11,9 @@ import (
 )
 
 func main() {
-	err := errors.New("usage: labbox init|exec")
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case "init":
-			err = container.Init()
-		case "exec":
-			err = container.Exec()
-		}
+	err := errors.New("usage: labbox init")
+	if len(os.Args) == 2 && os.Args[1] == "init" {
+		err = container.Init()
 	}
 	fmt.Fprintln(os.Stderr, "labbox:", err)
 	os.Exit(125)
