@@ -11,18 +11,17 @@ FUZZTIME    ?= 30s
 # and processes are the same code above all of them.
 RULES_LAB    = Spine|Works|Inbound|FaultTampering|Gate(Direct|Revoke)|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|67F|68|69)|X(0[458]|1[678]|2[0-36])
 FILTER_LAB   = ^TestLab($(RULES_LAB)|ExitCode|FaultGuard|Mode(Up|Sidecar|Reload|Containers)|GateGuardKilled|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(6[01]|7[0-2])|X(0[1267]))
-# The two iptables get the same rules from the same code. What is above the rules is tried over the older one alone.
-NFT_LAB      = ^TestLab($(RULES_LAB))
-# What of the lab tries the network from inside of a box that is confined already, and so runs in each mode: rules, leases and
-# who may change them, and one of each kind of what the guard judges. Its parsers are the same code in all modes, and the
-# scorecard has their attacks in each. The privileges of the agent are agent-init's in "run" only; E20 is about files of the
-# agent's own container, and a gateway is in none of these modes.
-MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate(Revoke|GuardKilled|Audit|Direct|TLS)|Broker(TakenOver|RouteEnds)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0[159]|1[3-9]|2|3|4[0147]|50|67F|68|72|75)|X(0[124-68]|18|2[0-26]))
+# The two iptables get the same rules from the same code, of which the older one is asked everything. The newer one is asked one
+# of each kind: that it takes the rules, keeps them, and decides by them on names, addresses, protocols, flows and marks.
+NFT_LAB      = ^TestLab(Spine|WorksEntries|Inbound|FaultTampering|Gate(Direct|Revoke)|E(05|1[67]|23IPv6|26|30|33|37M|38G|39M|57|67F|68|69S)|X(0[48]|18|2[0236]))
+# What of the lab tries the network from inside of a box that is confined already, and so runs in each mode: the scorecard
+# has every attack in each, and these are what it has not: what works, what fails and is mended, what ends a flow, who may
+# change rules and leases, and one of each kind of what the guard judges. The privileges of the agent are agent-init's in
+# "run" only; E20 is about files of the agent's own container, and a gateway is in none of these modes.
+MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate(Revoke|GuardKilled|Audit|Direct|TLS)|Broker(TakenOver|RouteEnds)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0[19]|1[4-8]|23|33|37M|39R|41|50|67F|68|72|75)|X(0[1568]|18|2[026]))
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6
-# The scorecard's attacks over nftables, in each mode: "scorecard" runs the same.
-NOT_RACED   ?= ^TestContainer
 RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
@@ -81,10 +80,9 @@ test:
 
 # What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
-test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
-test-all: export PARALLEL = 3
+test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-agents test-places "test-container test-images test-gvisor" test-race test-attack scorecard \
+	@test/run.sh 3 test-agents test-places "test-container test-images test-gvisor" test-attack test-race \
 		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar "lint test-exporter"
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
@@ -103,13 +101,13 @@ test-unit:
 
 # The longest packages begin first.
 test-race: build
-	$(RACE) -skip '$(NOT_RACED)' ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|session/terminal|broker/judge)$$')
+	$(RACE) -skip '^TestContainer' ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
 # It watches the attacks over xtables-nft.
 test-attack: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./internal/lab/scorecard ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
