@@ -82,8 +82,8 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-agents test-places "test-container test-images test-gvisor" test-attack test-race \
-		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar "lint test-exporter"
+	@test/run.sh 3 test-agents test-places "test-container test-images" "test-gvisor lint test-exporter test-race" \
+		test-attack test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:

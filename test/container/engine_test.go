@@ -124,13 +124,13 @@ type result struct {
 	took           time.Duration
 }
 
-// docker runs one engine command. It never waits longer than two minutes: code is -1 then.
+// docker runs one engine command. It never waits longer than ten minutes: code is -1 then.
 func (e *engine) docker(args ...string) result {
 	return run("docker", args...)
 }
 
 func run(name string, args ...string) result {
-	return runFor(2*time.Minute, name, args...)
+	return runFor(10*time.Minute, name, args...)
 }
 
 // runFor is run with another time to wait.
@@ -210,11 +210,11 @@ func args(lists ...[]string) []string {
 	return all
 }
 
-// eventually waits until ok says yes, looking ten times a second, for as long as is said or for two minutes. It measures
+// eventually waits until ok says yes, looking ten times a second, for as long as is said or for five minutes. It measures
 // nothing: on a slow machine a test takes longer, and does not fail.
 func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
-	within = max(within, 2*time.Minute)
+	within = max(within, 5*time.Minute)
 	deadline := time.Now().Add(within)
 	for !ok() {
 		if time.Now().After(deadline) {

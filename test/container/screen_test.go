@@ -19,7 +19,7 @@ type screens struct {
 }
 
 // patience is how long a screen is waited for. Some agents take their time, and the machine may be busy.
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute
 
 func newScreens(t *testing.T) *screens {
 	t.Helper()
