@@ -166,7 +166,7 @@ func TestLabE38Membership(t *testing.T) {
 	}
 	var joined []*lab.Process
 	for _, g := range groups {
-		args := []string{"poke", "join", "-hold", "25s", g, "eth0"}
+		args := []string{"poke", "join", "-hold", "90s", g, "eth0"}
 		joined = append(joined,
 			w.box.ExecStart(lab.Cmd{Args: append([]string{"agent-init", "exec", "--"}, args...)}),
 			open.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID}))
@@ -179,9 +179,11 @@ func TestLabE38Membership(t *testing.T) {
 		}
 	}
 	for _, b := range []*lab.Box{w.box, open} {
-		maddr := b.Exec(lab.Cmd{Args: []string{"cat", "/proc/net/igmp", "/proc/net/igmp6"}}).Stdout
 		for _, member := range []string{"544144EF", "ff150000000000000000000064617461"} {
-			if !strings.Contains(maddr, member) {
+			if !eventually(10*time.Second, func() bool {
+				groups := b.Exec(lab.Cmd{Args: []string{"cat", "/proc/net/igmp", "/proc/net/igmp6"}})
+				return strings.Contains(groups.Stdout, member)
+			}) {
 				t.Errorf("proves nothing: not a member of %s", member)
 			}
 		}
