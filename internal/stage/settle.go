@@ -15,12 +15,15 @@ import (
 // SmallHeap is the GC percentage of processes with a few MiB of live data: they don't need a heap that doubles.
 const SmallHeap = 50
 
+// SettleTime is when what a start does at its end is over.
+const SettleTime = 2 * time.Second
+
 // spareThreads is more than blocking calls ever take at once.
 const spareThreads = 8
 
 // Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before an
 // agent could leave no room for them: without one that it needs, the runtime ends the process.
-// When what a start does at its end is over, it gives back what that took of the heap, and leaves the image.
+// After SettleTime it gives back what the start took of the heap, and leaves the image.
 func Settle() {
 	var made sync.WaitGroup
 	release := make(chan struct{})
@@ -35,7 +38,7 @@ func Settle() {
 	}
 	made.Wait()
 	close(release)
-	time.AfterFunc(2*time.Second, func() {
+	time.AfterFunc(SettleTime, func() {
 		debug.FreeOSMemory()
 		leaveImage()
 	})
