@@ -117,7 +117,11 @@ func (c *child) spawn(channel *os.File, config any, more ...*os.File) (*reaper.P
 	}
 	defer theirs.Close()
 	files := append(append([]*os.File{channel, theirs}, more...), c.gets...)
-	proc, err := stage.Spawn(c.reaper, stage.Options{Spec: c.spec, Config: config, Files: files, Stderr: c.diagnostics(), Rank: stage.GuardGoes})
+	var proc *reaper.Process
+	forker, err := c.forker()
+	if err == nil {
+		proc, err = stage.Spawn(c.reaper, stage.Options{Spec: c.spec, Config: config, Files: files, Stderr: c.diagnostics(), Forker: forker})
+	}
 	if err != nil {
 		events.Close()
 		return nil, err

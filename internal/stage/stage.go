@@ -1,7 +1,8 @@
 // Package stage starts children of this binary without privileges, tells each what it needs, and judges it.
 //
-// A stage is the second half of every start: a fresh process of the same binary that gives up its privileges, proves
-// it, and becomes the command. What it is to do is in the memfd that it inherits.
+// A stage is the second half of a start: a fresh process of the same binary that gives up its privileges, proves
+// it, and becomes the command. What it is to do is in the memfd that it inherits. Processes of ours that have a uid of
+// their own need none: they are forked without privileges, and prove it as they begin.
 package stage
 
 import (
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -96,6 +98,10 @@ type Options struct {
 	Files      []*os.File `json:"-"` // from the next descriptor on
 	Foreground bool       `json:"-"`
 	Agent      bool       `json:"-"` // part of the tree that is supervised; else a helper of the keeper's
+
+	// Forker starts a process of ours without a stage, in the background, which itself confirms what it is, and takes its
+	// umask and rank (Told). nil: by a stage.
+	Forker *privdrop.Forker `json:"-"`
 }
 
 // Spawn starts a process that holds no privilege by the time its command runs.
@@ -109,6 +115,22 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 		defer f.Close()
 		files = append([]*os.File{f}, files...)
 	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	std := []*os.File{cmp.Or(o.Stdin, null), cmp.Or(o.Stdout, null), cmp.Or(o.Stderr, null)}
+	if o.Forker != nil {
+		who, err := o.Spec.Identity.Credential()
+		if err != nil {
+			return nil, err
+		}
+		return r.Start(reaper.Command{
+			Path: o.Spec.Argv[0], Args: o.Spec.Argv, Env: o.Spec.Environ(), Dir: o.Spec.Dir, Credential: who, Thread: o.Forker.Do,
+			Files: slices.Concat(std, []*os.File{nil}, files), Helper: !o.Agent,
+		})
+	}
 	if len(files) > 0 {
 		o.Spec.KeepFDs = 1 + len(files)
 	}
@@ -117,35 +139,45 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 		return nil, err
 	}
 	defer order.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
 	return r.Start(reaper.Command{
 		Path: Self, Args: []string{"agent-init", Name}, Env: []string{}, Dir: "/",
-		Files:      append([]*os.File{cmp.Or(o.Stdin, null), cmp.Or(o.Stdout, null), cmp.Or(o.Stderr, null), order}, files...),
-		Foreground: o.Foreground, Setsid: o.Terminal, Helper: !o.Agent,
+		Files: slices.Concat(std, []*os.File{order}, files), Foreground: o.Foreground, Setsid: o.Terminal, Helper: !o.Agent,
 	})
 }
+
+const ownUmask = 0o077
 
 // Own is how a process of this binary runs that serves, under an identity of its own.
 func Own(name string, uid, gid uint32, argv ...string) privdrop.Spec {
 	return privdrop.Spec{
 		Identity: privdrop.Identity{UID: uid, GID: gid, Name: "agent-init-" + name, Home: "/", Shell: "/nonexistent"},
-		Argv:     append([]string{Self}, argv...), Env: []string{}, Dir: "/", Umask: 0o077, DenyUserNS: true,
+		Argv:     append([]string{Self}, argv...), Env: []string{}, Dir: "/", Umask: ownUmask, DenyUserNS: true,
 	}
 }
 
-// Told is how such a process begins: it reads its whole input, which is Options.Config, and
-// makes itself undumpable. The first of Options.Files is its channel to the keeper. Without
+// NewForker makes what starts such processes (Options.Forker). It lives as long as this process.
+func NewForker() (*privdrop.Forker, error) {
+	f, err := privdrop.NewForker(Own("", 0, 0))
+	if err != nil {
+		return nil, DropFault(err)
+	}
+	return f, nil
+}
+
+// Told is how such a process begins: it reads its whole input, which is Options.Config, confirms that it has no
+// privilege, and makes itself undumpable. The first of Options.Files is its channel to the keeper. Without
 // these a person or the agent has typed the command, which is the fault typed.
-func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
+func Told(config any, rank Rank, typed *fault.Fault) (*net.UnixConn, error) {
 	f := os.NewFile(fdConfig, "config")
 	if err := wire.ReadMemfd(f, config); err != nil {
 		return nil, typed
 	}
 	f.Close()
+	if err := privdrop.Confirm(); err != nil {
+		return nil, fmt.Errorf("the drop of privileges did not hold: %w", err)
+	}
+	unix.Umask(ownUmask)
+	_ = rank.Take() // the keeper has said so if it can't be
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become undumpable: %w", err)
 	}

@@ -68,7 +68,7 @@ func Require(c int) error {
 var ExecCapabilities = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
 
 // Harden makes the calling process undumpable, so that no other uid can read its memory,
-// environment or descriptors, and leaves all its threads the capabilities keep (unix.CAP_…
+// environment or descriptors, has it and its children dump no core, and leaves all its threads the capabilities keep (unix.CAP_…
 // numbers), as far as it holds those. It needs a binary that was built without cgo.
 //
 // The bounding set stays, since children that Exec need it. The caller must keep
@@ -76,6 +76,9 @@ var ExecCapabilities = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
 func Harden(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become undumpable: %w", err)
+	}
+	if err := switchCoreOff(); err != nil {
+		return err
 	}
 	have, err := getCaps()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // securebits that a dropped process gets, see capabilities(7): uid 0 means
 // nothing any more, and none of it can be undone.
 const securebits = 1<<0 | 1<<1 | // NOROOT and its lock
-	1<<2 | 1<<3 | // NO_SETUID_FIXUP and its lock
+	1<<3 | // NO_SETUID_FIXUP locked, off: who leaves uid 0 loses its capabilities
 	1<<5 | // KEEP_CAPS locked, off
 	1<<6 | 1<<7 // NO_CAP_AMBIENT_RAISE and its lock
 
@@ -25,8 +25,8 @@ func drop(s Spec) error {
 		return err
 	}
 	unix.Umask(int(cmp.Or(s.Umask, 0o022)))
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("switch core dumps off: %w", err)
+	if err := switchCoreOff(); err != nil {
+		return err
 	}
 	// A session keyring of root's would go along. Where this is refused, as by container engines, so is every other use
 	// of keyrings; and the filter below denies them all.
@@ -41,15 +41,13 @@ func drop(s Spec) error {
 	if err := rawSetres(unix.SYS_SETRESGID, id.GID); err != nil {
 		return needs(unix.CAP_SETGID, err)
 	}
-	// gVisor refuses this all the same; what it protects from, a return of uid 0, is
-	// ruled out by the empty bounding set and no_new_privs alone.
-	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil && (err != unix.EPERM || !OnGVisor()) {
-		return needs(unix.CAP_SETPCAP, err)
+	if err := lockSecurebits(); err != nil {
+		return err
 	}
 	if err := rawSetres(unix.SYS_SETRESUID, id.UID); err != nil {
 		return needs(unix.CAP_SETUID, err)
 	}
-	var none capSets // NO_SETUID_FIXUP has left the sets as they were
+	var none capSets // they are so already, unless the kernel thinks otherwise
 	if err := unix.Capset(capHeader(), &none[0]); err != nil {
 		return fmt.Errorf("empty the capability sets: %w", err)
 	}
@@ -61,10 +59,31 @@ func drop(s Spec) error {
 			return errors.New("the parent has ended")
 		}
 	}
+	return confine(s)
+}
+
+// lockSecurebits sets them for good. gVisor refuses it; what it protects from, a return of uid 0, is ruled out by the
+// empty bounding set and no_new_privs alone.
+func lockSecurebits() error {
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil && (err != unix.EPERM || !OnGVisor()) {
+		return needs(unix.CAP_SETPCAP, err)
+	}
+	return nil
+}
+
+// confine has no later execve(2) give anything back, and installs the filter.
+func confine(s Spec) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	return installFilter(seccompFilter(s.DenyUserNS, s.DenyPing), 0)
+}
+
+func switchCoreOff() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("switch core dumps off: %w", err)
+	}
+	return nil
 }
 
 // dropCapabilities empties the sets that survive an exec: ambient, bounding.

@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "stage":
 		os.Exit(stageRole())
+	case "forker":
+		os.Exit(forkerRole())
+	case "confirm":
+		os.Exit(confirmRole())
 	case "poke":
 		pokeRole()
 	case "home":
@@ -106,7 +110,7 @@ func TestKernelEndState(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("exit %d: %s", code, out)
 			}
-			if err := checkStatus(out, c.id); err != nil {
+			if err := parseStatus(out).check(c.id); err != nil {
 				t.Error(err)
 			}
 		})

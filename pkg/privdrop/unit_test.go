@@ -254,7 +254,7 @@ Seccomp_filters:	1
 // Every single deviation is caught.
 func TestCheckStatus(t *testing.T) {
 	id := Identity{UID: 1000, GID: 1001, Groups: []uint32{20, 44}}
-	if err := checkStatus(goodStatus, id); err != nil {
+	if err := parseStatus(goodStatus).check(id); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range strings.Split(strings.TrimSpace(goodStatus), "\n") {
@@ -269,7 +269,7 @@ func TestCheckStatus(t *testing.T) {
 			strings.Replace(goodStatus, line, name+":"+value+" 3", 1),
 			strings.Replace(goodStatus, line, name+":", 1),
 		} {
-			if checkStatus(changed, id) == nil {
+			if parseStatus(changed).check(id) == nil {
 				t.Errorf("passed:\n%s", changed)
 			}
 		}

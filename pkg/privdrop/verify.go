@@ -12,13 +12,20 @@ import (
 
 // verify reads back from the kernel what drop has done to the calling thread.
 func verify(s Spec) error {
-	status, err := os.ReadFile("/proc/thread-self/status")
+	status, err := readStatus()
 	if err != nil {
 		return err
 	}
-	if err := checkStatus(string(status), s.Identity); err != nil {
+	if err := status.check(s.Identity); err != nil {
 		return err
 	}
+	if err := checkSecurebits(); err != nil {
+		return err
+	}
+	return tryRoot()
+}
+
+func checkSecurebits() error {
 	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err != nil {
 		return fmt.Errorf("read the securebits: %w", err)
@@ -26,7 +33,11 @@ func verify(s Spec) error {
 	if bits != securebits && !OnGVisor() {
 		return fmt.Errorf("the securebits are %#x, not %#x", bits, securebits)
 	}
-	// Now try it.
+	return nil
+}
+
+// tryRoot is an error if anything of root's can be had.
+func tryRoot() error {
 	switch {
 	case rawSetres(unix.SYS_SETRESUID, 0) == nil:
 		return errors.New("setresuid to 0 succeeded")
@@ -38,32 +49,62 @@ func verify(s Spec) error {
 	return nil
 }
 
-// checkStatus compares proc_pid_status(5) with the end state that id stands for.
-func checkStatus(status string, id Identity) error {
-	field := make(map[string]string)
-	for line := range strings.Lines(status) {
+// status is proc_pid_status(5): fields by their names.
+type status map[string]string
+
+func readStatus() (status, error) {
+	text, err := os.ReadFile("/proc/thread-self/status")
+	return parseStatus(string(text)), err
+}
+
+func parseStatus(text string) status {
+	s := status{}
+	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(line, ":"); ok {
-			field[name] = strings.Join(strings.Fields(value), " ")
+			s[name] = strings.Join(strings.Fields(value), " ")
 		}
 	}
+	return s
+}
+
+// fields are names and values that a status is to have.
+type fields [][2]string
+
+const noCapability = "0000000000000000"
+
+var (
+	// held is what a process can do, and surviving what an execve(2) could make of it.
+	held      = fields{{"CapPrm", noCapability}, {"CapEff", noCapability}}
+	surviving = fields{{"CapInh", noCapability}, {"CapBnd", noCapability}, {"CapAmb", noCapability}, {"NoNewPrivs", "1"}, {"Seccomp", "2"}}
+)
+
+func ids(id Identity) fields {
 	four := func(n uint32) string { return strings.Repeat(fmt.Sprintf(" %d", n), 4)[1:] }
-	const none = "0000000000000000"
-	for _, want := range []struct{ name, value string }{
-		{"Uid", four(id.UID)},
-		{"Gid", four(id.GID)},
-		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
-		{"NoNewPrivs", "1"},
-		{"Seccomp", "2"},
-	} {
-		got, ok := field[want.name]
+	return fields{{"Uid", four(id.UID)}, {"Gid", four(id.GID)}}
+}
+
+// must is an error unless s has what is wanted.
+func (s status) must(want fields) error {
+	for _, w := range want {
+		got, ok := s[w[0]]
 		if !ok {
-			return fmt.Errorf("the kernel does not say %s", want.name)
+			return fmt.Errorf("the kernel does not say %s", w[0])
 		}
-		if got != want.value {
-			return fmt.Errorf("%s is %s, not %s", want.name, got, want.value)
+		if got != w[1] {
+			return fmt.Errorf("%s is %s, not %s", w[0], got, w[1])
 		}
 	}
-	got, want := strings.Fields(field["Groups"]), []string(nil)
+	return nil
+}
+
+// check compares s with the end state that id stands for.
+func (s status) check(id Identity) error {
+	for _, want := range []fields{ids(id), held, surviving} {
+		if err := s.must(want); err != nil {
+			return err
+		}
+	}
+	got, want := strings.Fields(s["Groups"]), []string(nil)
 	for _, gid := range id.Groups {
 		want = append(want, fmt.Sprint(gid))
 	}
