@@ -273,19 +273,12 @@ func probeCommand() command {
 	return c
 }
 
-// runProbes is for the keeper, which says what to try, and then when, and parses no JSON of a child's.
+// runProbes is for the keeper, which says what to try when it is time, and parses no JSON of a child's.
 func runProbes(ctx context.Context) error {
 	if err := privdrop.Confirm(); err != nil {
 		return fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
-	report, err := makeProbes(ctx, func(plan *selftest.Plan) error {
-		told, now := json.NewDecoder(os.Stdin), false
-		if err := told.Decode(plan); err != nil {
-			return err
-		}
-		go probe.Prepare(*plan)
-		return told.Decode(&now)
-	})
+	report, err := makeProbes(ctx, func(plan *selftest.Plan) error { return json.NewDecoder(os.Stdin).Decode(plan) })
 	if errors.Is(err, io.EOF) { // the start got no further, for a reason that is said elsewhere
 		return fault.Status(fault.SelfTest)
 	}

@@ -426,7 +426,7 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	out := ruled{keeper: k}
 	if b.config.Selftest != "off" { // it takes a while, too
 		var err error
-		if out.prober, err = k.agent.newProber(k.selfTestPlan(), false); err != nil {
+		if out.prober, err = k.agent.newProber(false); err != nil {
 			return out, fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be started: %w", err)
 		}
 		b.atEnd(func() error { out.prober.end(b); return nil }) // of a start that gets no further

@@ -16,30 +16,26 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// prober is a process that has exactly what the agent has, knows what to try, and waits for the word. It can be started
-// ahead of that: of a self-test, its start takes as long as the probes.
+// prober is a process that has exactly what the agent has, and waits to be told what to try. It can be started ahead of
+// that: of a self-test, its start takes as long as the probes.
 type prober struct {
 	proc   *reaper.Process
-	plan   selftest.Plan
-	tell   *os.File // what it is told
+	plan   *os.File // what it is told
 	report *os.File // what it says
 }
 
 // newProber starts one. Beside an agent that runs, nobody sees what it writes but the keeper.
-func (a *agent) newProber(plan selftest.Plan, beside bool) (*prober, error) {
-	stdin, tell, err := os.Pipe()
+func (a *agent) newProber(beside bool) (*prober, error) {
+	stdin, plan, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	p := &prober{plan: plan, tell: tell}
+	p := &prober{plan: plan}
 	if p.proc, err = a.startProber(p, stdin, beside); err != nil {
 		p.close()
 		return nil, err
 	}
-	// One that has ended, or does not read, is seen when it is to prove.
-	_ = tell.SetWriteDeadline(time.Now().Add(selftest.Time))
-	_ = text.JSONLine(tell, plan)
 	return p, nil
 }
 
@@ -77,15 +73,15 @@ func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Pro
 	return stage.Spawn(a.reaper, o)
 }
 
-// prove has it try what is in its plan, once.
-func (p *prober) prove(ctx context.Context) (selftest.Report, error) {
+// prove has it try what is in plan, once.
+func (p *prober) prove(ctx context.Context, plan selftest.Plan) (selftest.Report, error) {
 	end := time.Now().Add(selftest.Time)
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	if err := errors.Join(p.report.SetReadDeadline(end), p.tell.SetWriteDeadline(end)); err != nil {
+	if err := errors.Join(p.report.SetReadDeadline(end), p.plan.SetWriteDeadline(end)); err != nil {
 		return selftest.Report{}, err
 	}
-	told := text.JSONLine(p.tell, true) // one that has ended is seen below
+	told := text.JSONLine(p.plan, plan) // one that has ended is seen below
 	report, decoded := selftest.ReadPacked(p.report)
 	st, err := p.proc.Wait(ctx)
 	if err != nil {
@@ -99,7 +95,7 @@ func (p *prober) prove(ctx context.Context) (selftest.Report, error) {
 	return report, nil
 }
 
-// end is for one that has proved, and for one that is not needed any more: without the word, it ends by itself.
+// end is for one that has proved, and for one that is not needed any more: without a plan, it ends by itself.
 func (p *prober) end(k *base) {
 	p.close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -110,7 +106,7 @@ func (p *prober) end(k *base) {
 }
 
 func (p *prober) close() {
-	p.tell.Close()
+	p.plan.Close()
 	if p.report != nil {
 		p.report.Close()
 	}

@@ -21,15 +21,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// runSelfTest has p try what is in its plan, and ends it.
-func (k *keeper) runSelfTest(ctx context.Context, p *prober) (selftest.Report, error) {
+// runSelfTest has p try what is in plan, and ends it.
+func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, p *prober) (selftest.Report, error) {
 	defer p.end(k.base)
-	k.guard.overheard.about(p.plan)
-	if err := k.guard.announce(&p.plan); err != nil {
+	k.guard.overheard.about(plan)
+	if err := k.guard.announce(&plan); err != nil {
 		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
 	}
 	defer func() { _ = k.guard.announce(nil) }() // a guard that has ended knows of no self-test
-	report, err := p.prove(ctx)
+	report, err := p.prove(ctx, plan)
 	if err == nil {
 		k.guard.overheard.explain(report)
 	}
@@ -144,15 +144,16 @@ func targets(entries []string) []selftest.Target {
 
 // prove runs the self-test at the start, and says whether the agent may be started.
 func (k *keeper) prove(ctx context.Context, p *prober) error {
-	if p == nil {
-		k.log.Warn("the self-test is off: nothing was proved")
-		return k.dir.Write(state.ProbesFile, 0o644, k.selfTestPlan()) // for who runs it by hand
-	}
-	if err := k.dir.Write(state.ProbesFile, 0o644, p.plan); err != nil {
+	plan := k.selfTestPlan()
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return err
 	}
-	k.waitFor(reachedFor(p.plan), selftest.Time)
-	report, err := k.runSelfTest(ctx, p)
+	if p == nil {
+		k.log.Warn("the self-test is off: nothing was proved")
+		return nil
+	}
+	k.waitFor(reachedFor(plan), selftest.Time)
+	report, err := k.runSelfTest(ctx, plan, p)
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
@@ -186,11 +187,11 @@ func (k *keeper) probe(ctx context.Context) (selftest.Report, error) {
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return selftest.Report{}, err
 	}
-	p, err := k.agent.newProber(plan, true)
+	p, err := k.agent.newProber(true)
 	if err != nil {
 		return selftest.Report{}, err
 	}
-	return k.runSelfTest(ctx, p)
+	return k.runSelfTest(ctx, plan, p)
 }
 
 // proveAgain runs the self-test for a person, by the policy that is in force now. The status keeps what the start has

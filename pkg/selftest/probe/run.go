@@ -4,7 +4,6 @@ package probe
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -32,14 +31,6 @@ type attempt func(context.Context) outcome
 
 // atOnce is how many probes are under way. Each has a socket or two, and a process may have few files.
 const atOnce = 48
-
-// Prepare does ahead of Run, or beside it, what takes the longest: it reads the certificate authorities of the system, if p
-// asks a server for its certificate.
-func Prepare(p selftest.Plan) {
-	if slices.ContainsFunc(slices.Concat(p.Required, p.Reach), func(t selftest.Target) bool { return t.TLS }) {
-		_, _ = x509.SystemCertPool() // it is kept, and so is its error, which a handshake tells
-	}
-}
 
 // Run tries everything in p, many at once, and reports. In a confined process it takes as long as the slowest of the
 // required targets. Failures are in the report; Run has no error of its own.
