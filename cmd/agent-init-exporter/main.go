@@ -33,7 +33,7 @@ func main() {
 
 func run() error {
 	var c stage.ExporterConfig
-	conn, err := stage.Told(&c, stage.GuardGoes, fault.New(fault.Usage, "set telemetry in policy.yaml", "the exporter is started by agent-init itself"))
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "set telemetry in policy.yaml", "the exporter is started by agent-init itself"))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ const requestsHeap = 100
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.BrokerConfig
-	conn, err := stage.Told(&c, stage.GuardGoes, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the broker is started by agent-init itself"))
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the broker is started by agent-init itself"))
 	if err != nil {
 		return err
 	}

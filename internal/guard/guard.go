@@ -79,7 +79,7 @@ const (
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.GuardConfig
-	conn, err := stage.Told(&c, stage.GuardGoes, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string,
 func (a *agent) sessionHost() window.Host {
 	s := a.status()
 	return window.Host{
-		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Forker: a.forker, Dir: a.dir, Identity: a.identity,
+		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity,
 		Taken: []uint32{a.guardUID, s.Broker.UID, s.Telemetry.UID},
 		Name:  a.config.SessionName, Term: a.config.Environ["TERM"], Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,

@@ -27,6 +27,7 @@ type child struct {
 	who       string // as people call it
 	sender    audit.Sender
 	spec      privdrop.Spec
+	staged    bool                         // it could start processes of its uid, so it is forked by a stage
 	door      *lent                        // where it is asked
 	meanwhile string                       // what is so while there is none, "" if all is refused
 	gets      []*os.File                   // what it gets behind its configuration and channels
@@ -117,10 +118,13 @@ func (c *child) spawn(channel *os.File, config any, more ...*os.File) (*reaper.P
 	}
 	defer theirs.Close()
 	files := append(append([]*os.File{channel, theirs}, more...), c.gets...)
+	o := stage.Options{Spec: c.spec, Config: config, Files: files, Stderr: c.diagnostics(), Rank: stage.GuardGoes}
 	var proc *reaper.Process
-	forker, err := c.forker()
+	if !c.staged {
+		o.Forker, err = c.forker()
+	}
 	if err == nil {
-		proc, err = stage.Spawn(c.reaper, stage.Options{Spec: c.spec, Config: config, Files: files, Stderr: c.diagnostics(), Forker: forker})
+		proc, err = stage.Spawn(c.reaper, o)
 	}
 	if err != nil {
 		events.Close()

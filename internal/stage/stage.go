@@ -100,7 +100,7 @@ type Options struct {
 	Agent      bool       `json:"-"` // part of the tree that is supervised; else a helper of the keeper's
 
 	// Forker starts a process of ours without a stage, in the background, which itself confirms what it is, and takes its
-	// umask and rank (Told). nil: by a stage.
+	// umask and its rank (Told). Nothing untrusted may have its uid. nil: by a stage.
 	Forker *privdrop.Forker `json:"-"`
 }
 
@@ -108,7 +108,11 @@ type Options struct {
 func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 	files := o.Files
 	if o.Config != nil {
-		f, err := wire.Memfd("config", o.Config)
+		begins := told{taken, o.Config} // by the stage
+		if o.Forker != nil {
+			begins.Rank = o.Rank
+		}
+		f, err := wire.Memfd("config", begins)
 		if err != nil {
 			return nil, err
 		}
@@ -164,12 +168,19 @@ func NewForker() (*privdrop.Forker, error) {
 	return f, nil
 }
 
+// told is what such a process reads first.
+type told struct {
+	Rank   Rank `json:"rank"` // which it is to take
+	Config any  `json:"config"`
+}
+
 // Told is how such a process begins: it reads its whole input, which is Options.Config, confirms that it has no
 // privilege, and makes itself undumpable. The first of Options.Files is its channel to the keeper. Without
 // these a person or the agent has typed the command, which is the fault typed.
-func Told(config any, rank Rank, typed *fault.Fault) (*net.UnixConn, error) {
+func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
 	f := os.NewFile(fdConfig, "config")
-	if err := wire.ReadMemfd(f, config); err != nil {
+	this := told{Config: config}
+	if err := wire.ReadMemfd(f, &this); err != nil {
 		return nil, typed
 	}
 	f.Close()
@@ -177,7 +188,7 @@ func Told(config any, rank Rank, typed *fault.Fault) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
 	unix.Umask(ownUmask)
-	_ = rank.Take() // the keeper has said so if it can't be
+	_ = this.Rank.Take() // the keeper has said so if it can't be
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become undumpable: %w", err)
 	}

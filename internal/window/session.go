@@ -35,7 +35,6 @@ type Host struct {
 	Log      *slog.Logger
 	LogLevel slog.Level
 	Reaper   *reaper.Reaper
-	Forker   func() (*privdrop.Forker, error) // of what serves under a uid of its own
 	Dir      state.Dir
 	Identity privdrop.Identity // the agent's
 	Taken    []uint32          // uids that others have
@@ -171,15 +170,10 @@ const sessionPatience = 10 * time.Second
 
 func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.host
-	forker, err := k.Forker()
-	if err != nil {
-		return nil, err
-	}
 	return stage.Spawn(k.Reaper, stage.Options{
-		Forker: forker,
 		Spec:   stage.Own("session", s.uid, s.gid, stage.SessionsName),
 		Config: stage.SessionConfig{Name: s.host.Name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel},
-		Files:  []*os.File{channel, s.listener}, Stderr: k.Diagnostics(),
+		Files:  []*os.File{channel, s.listener}, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
 	})
 }
 

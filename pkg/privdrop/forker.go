@@ -16,7 +16,7 @@ import (
 //
 // The thread keeps uid 0, so that no process of another uid may signal it, and with it its process (kill(2)). The forked
 // process shares memory with the caller until it executes (vfork in syscall.ForkExec), and can be stopped meanwhile by
-// others of its new uid: so that is not to be a uid which runs anything that isn't trusted.
+// others of its new uid: so nothing is to have that uid which is not trusted, or can start processes (Serve).
 type Forker struct {
 	work chan func()
 }

@@ -21,7 +21,7 @@ import (
 // Run reads what it is told, and serves until the session ends or the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.SessionConfig
-	conn, err := stage.Told(&c, stage.SessionGoes, fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself"))
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
