@@ -54,7 +54,7 @@ func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Pro
 	if beside {
 		o.Stderr = nil
 	}
-	if beside || os.Getpid() != 1 {
+	if beside || os.Getpid() != 1 { // there may be an agent
 		exe, path, err := stage.UnreadableSelf(stage.FDAlone)
 		if err != nil {
 			return nil, err

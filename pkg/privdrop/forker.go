@@ -1,7 +1,7 @@
 package privdrop
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 	"syscall"
@@ -113,8 +113,5 @@ func Confirm() error {
 	if err := id.check(); err != nil {
 		return err
 	}
-	if err := errors.Join(status.must(ids(id)), status.must(held), status.must(surviving), checkSecurebits()); err != nil {
-		return err
-	}
-	return tryRoot()
+	return cmp.Or(status.must(ids(id)), status.must(held), status.must(surviving), checkSecurebits(), tryRoot())
 }
