@@ -151,7 +151,14 @@ func (g *guardKeeper) serving(ch *wire.Channel) {
 type finding struct {
 	scanner *sockowner.Scanner // nil: processes can't be looked at
 	scans   budget.Pace
+	spent   budget.Bucket // seconds of a processor
 }
+
+// What looking for processes may take of a processor, however many there are, and at once.
+const (
+	lookingShare = 0.01
+	lookingBurst = 0.1 // seconds
+)
 
 // open gets what finding takes, and returns where the guard looks sockets up. It is not
 // worth a start that fails: the log says less then.
@@ -172,8 +179,10 @@ func (f *finding) open(a *agent) (diag *os.File, err error) {
 
 func (f *finding) owner(m, reply wire.Message) wire.Message {
 	reply.Err = true
-	if f.scanner != nil && f.scans.Take(time.Now()) {
-		if p, ok := f.scanner.Holder(uint32(m.Arg)); ok {
+	if now := time.Now(); f.scanner != nil && f.scans.Take(now) && f.spent.Left(now, lookingShare, lookingBurst) {
+		p, ok, took := f.scanner.Holder(uint32(m.Arg))
+		f.spent.Owe(took.Seconds())
+		if ok {
 			reply.PID, reply.Text, reply.Err = uint32(p.PID), p.Name, false
 		}
 	}

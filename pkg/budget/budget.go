@@ -4,6 +4,7 @@ package budget
 
 import (
 	"hash/maphash"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,18 @@ func (b *Bucket) Take(now time.Time, n, rate, full float64) bool {
 	}
 	b.tokens -= n
 	return true
+}
+
+// Left says whether there is anything in the bucket.
+func (b *Bucket) Left(now time.Time, rate, full float64) bool {
+	return b.Take(now, math.SmallestNonzeroFloat64, rate, full)
+}
+
+// Owe takes n tokens that are not there yet, if need be: of what is known only once it is done.
+func (b *Bucket) Owe(n float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens -= n
 }
 
 // Pace lets Burst through at once, and then one in every Every.

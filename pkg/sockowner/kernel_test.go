@@ -157,7 +157,7 @@ func TestKernelOwner(t *testing.T) {
 				t.Errorf("%s, %s: found %+v, %v", host, what, found, err)
 				continue
 			}
-			if p, ok := s.Holder(found.Inode); !ok || p.PID != pid || p.Name != strings.TrimSpace(string(self)) {
+			if p, ok, took := s.Holder(found.Inode); !ok || took <= 0 || p.PID != pid || p.Name != strings.TrimSpace(string(self)) {
 				t.Errorf("%s, %s: %+v, %v has it, and not %d", host, what, p, ok, pid)
 			}
 		}
@@ -179,7 +179,7 @@ func TestKernelScannerSeesOneUser(t *testing.T) {
 		if err != nil || found.UID != ids[0] {
 			t.Fatalf("found %+v, %v", found, err)
 		}
-		if p, ok := s.Holder(found.Inode); ok {
+		if p, ok, _ := s.Holder(found.Inode); ok {
 			t.Errorf("%v: it sees %+v", ids, p)
 		}
 		// Root looks at this process alone: what else runs here may have more files open than one look takes.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,10 +72,12 @@ func become(uid, gid uint32) error {
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
 }
 
-// Holder returns a process that has the socket open, the youngest of several. If
-// there is none that can be seen, ok is false. One looks at a time.
-func (s *Scanner) Holder(inode uint32) (p Process, ok bool) {
+// Holder returns a process that has the socket open, the youngest of several. If there is none that can be seen, ok is
+// false. One looks at a time. The processor time that it took grows with how many processes there are.
+func (s *Scanner) Holder(inode uint32) (p Process, ok bool, took time.Duration) {
 	s.onThread(func() {
+		before := processorTime()
+		defer func() { took = processorTime() - before }()
 		scan(maxLinks, func(has uint32, by holder) bool {
 			if has != inode {
 				return true
@@ -83,7 +86,14 @@ func (s *Scanner) Holder(inode uint32) (p Process, ok bool) {
 			return false
 		})
 	})
-	return p, ok
+	return p, ok, took
+}
+
+// processorTime is that of the calling thread, or 0.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
 }
 
 // Holders returns for each of the sockets that one of the processes has open which it is, the youngest of several.
