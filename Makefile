@@ -20,8 +20,8 @@ NFT_LAB      = ^TestLab(Spine|WorksEntries|Inbound|FaultTampering|Gate(Direct|Re
 # "run" only; E20 is about files of the agent's own container, and a gateway is in none of these modes.
 MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate(Revoke|GuardKilled|Audit|Direct|TLS)|Broker(TakenOver|RouteEnds)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0[19]|1[4-9]|23|3[34]|37M|39R|41|50|67F|68|72|75)|X(0[1568]|18|2[026]))
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
-# How many tests of the lab are under way at once: most of them wait.
-PARALLEL    ?= 6
+# How many tests of the lab are under way at once. With more, some fail where processors are slow.
+PARALLEL    ?= $(shell nproc)
 RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
