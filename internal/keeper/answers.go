@@ -151,6 +151,7 @@ func (g *guardKeeper) serving(ch *wire.Channel) {
 type finding struct {
 	scanner *sockowner.Scanner // nil: processes can't be looked at
 	scans   budget.Pace
+	looking sync.Mutex    // one looks, and the next ones know what that took
 	spent   budget.Bucket // seconds of a processor
 }
 
@@ -179,12 +180,18 @@ func (f *finding) open(a *agent) (diag *os.File, err error) {
 
 func (f *finding) owner(m, reply wire.Message) wire.Message {
 	reply.Err = true
-	if now := time.Now(); f.scanner != nil && f.scans.Take(now) && f.spent.Left(now, lookingShare, lookingBurst) {
-		p, ok, took := f.scanner.Holder(uint32(m.Arg))
-		f.spent.Owe(took.Seconds())
-		if ok {
-			reply.PID, reply.Text, reply.Err = uint32(p.PID), p.Name, false
-		}
+	if f.scanner == nil || !f.scans.Take(time.Now()) {
+		return reply
+	}
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	if !f.spent.Left(time.Now(), lookingShare, lookingBurst) {
+		return reply
+	}
+	p, ok, took := f.scanner.Holder(uint32(m.Arg))
+	f.spent.Owe(took.Seconds())
+	if ok {
+		reply.PID, reply.Text, reply.Err = uint32(p.PID), p.Name, false
 	}
 	return reply
 }
