@@ -24,8 +24,9 @@ type Forker struct {
 // NewForker makes the thread, under the filter that s says (DenyUserNS, DenyPing). The calling process needs
 // ExecCapabilities, and must have called Harden. All its descriptors but 0, 1 and 2 are marked close-on-exec.
 func NewForker(s Spec) (*Forker, error) {
-	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 0 {
-		return nil, fmt.Errorf("fork without privileges: the process could be traced (%d, %v)", dumpable, err)
+	// As Harden has done; but any change of file system ids since has set it from fs.suid_dumpable.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become undumpable: %w", err)
 	}
 	f := &Forker{make(chan func())}
 	made := make(chan error)

@@ -63,6 +63,10 @@ func become(uid, gid uint32) error {
 	if err := errors.Join(unix.Setfsgid(int(gid)), unix.Setfsuid(int(uid))); err != nil {
 		return err
 	}
+	// The change of ids has set this from fs.suid_dumpable, for the whole process (commit_creds in kernel/cred.c).
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
 	// A failure is not reported (setfsuid(2)); asking for no id tells the present one.
 	nowGID, _ := unix.SetfsgidRetGid(-1)
 	if nowUID, _ := unix.SetfsuidRetUid(-1); uint32(nowUID) != uid || uint32(nowGID) != gid {
