@@ -51,8 +51,7 @@ func (f *Forker) Do(fork func()) {
 	f.work <- func() {
 		defer close(done)
 		fork()
-		// The change of ids has set this from fs.suid_dumpable, for the memory that was shared (commit_creds in kernel/cred.c).
-		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+		stayUndumpable() // the memory was shared
 	}
 	<-done
 }

@@ -28,8 +28,13 @@ func MayWrite(id Identity, dir string) (err error) {
 			err = nil
 		}
 	})
+	stayUndumpable()
 	return err
 }
+
+// stayUndumpable is for after a change of a thread's ids, which sets this from fs.suid_dumpable for the whole process
+// (commit_creds in kernel/cred.c).
+func stayUndumpable() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // OnThread runs f on a thread of its own, which ends with it: whatever f makes of the thread's
 // ids, nothing else runs with them. The main thread is none of those: the Go runtime keeps it
@@ -54,6 +59,7 @@ func FilesAs(uid, gid int, f func()) {
 		f()
 		_ = unix.Setfsuid(ownUID)
 		_ = unix.Setfsgid(ownGID)
+		stayUndumpable()
 		nowUID, _ := unix.SetfsuidRetUid(-1)
 		nowGID, _ := unix.SetfsgidRetGid(-1)
 		return nowUID == ownUID && nowGID == ownGID
