@@ -158,7 +158,7 @@ type finding struct {
 // What looking for processes may take of a processor, however many there are, and at once.
 const (
 	lookingShare = 0.01
-	lookingBurst = 0.01 // seconds: a look among thousands takes more, and then there is none for a while
+	lookingBurst = 0.01 // seconds: a look among hundreds can take more, and then there is none for a while
 )
 
 // open gets what finding takes, and returns where the guard looks sockets up. It is not

@@ -59,6 +59,7 @@ type Finder struct {
 	mu   sync.Mutex
 	file *os.File
 	seq  uint32 // of the last question
+	buf  []byte // for answers
 }
 
 // NewFinder returns a Finder that asks through f, which Open has made and which nobody else may use meanwhile.
@@ -202,14 +203,16 @@ func (f *Finder) ask(request []byte) ([]diagnosed, error) {
 		return nil, fmt.Errorf("find a socket: %w", err)
 	}
 	dump := binary.NativeEndian.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
-	buf := make([]byte, 1<<15)
+	if f.buf == nil {
+		f.buf = make([]byte, 1<<15)
+	}
 	var found []diagnosed
 	for range maxReplies {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
+		n, _, err := unix.Recvfrom(fd, f.buf, 0)
 		if err != nil {
 			return nil, fmt.Errorf("find a socket: %w", err)
 		}
-		more, err := parseReplies(buf[:n], f.seq, &found)
+		more, err := parseReplies(f.buf[:n], f.seq, &found)
 		if err != nil || !more || !dump && len(found) > 0 {
 			return found, err
 		}

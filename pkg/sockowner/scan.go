@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,9 +28,9 @@ type Scanner struct {
 
 // How many processes and open files one look may take: many times what an agent at work has, and some milliseconds.
 const (
-	maxPIDs  = 2048
+	maxPIDs  = 1024
 	maxLinks = 8192
-	manyMore = 8 // times as many links, for a look that finds all sockets
+	manyMore = 8 // times as many, for a look that finds all sockets
 )
 
 // NewScanner returns a Scanner of the processes of uid and gid. The caller may be root without CAP_SYS_PTRACE: the
@@ -77,12 +76,12 @@ func become(uid, gid uint32) error {
 }
 
 // Holder returns a process that has the socket open, the youngest of several. If there is none that can be seen, ok is
-// false. One looks at a time. The processor time that it took grows with how many processes there are.
+// false. One looks at a time. Of more than a thousand processes it looks at the youngest and the oldest.
 func (s *Scanner) Holder(inode uint32) (p Process, ok bool, took time.Duration) {
 	s.onThread(func() {
 		before := processorTime()
 		defer func() { took = processorTime() - before }()
-		scan(maxLinks, func(has uint32, by holder) bool {
+		scan(1, func(has uint32, by holder) bool {
 			if has != inode {
 				return true
 			}
@@ -106,7 +105,7 @@ func (s *Scanner) Holders() map[uint32]Process {
 	s.onThread(func() {
 		var last holder
 		var p Process
-		scan(manyMore*maxLinks, func(inode uint32, by holder) bool {
+		scan(manyMore, func(inode uint32, by holder) bool {
 			if _, has := found[inode]; has {
 				return true
 			}
@@ -136,11 +135,12 @@ func (h holder) process() (Process, bool) {
 	return Process{PID: int(h), Name: string(bytes.TrimSuffix(name, []byte("\n")))}, err == nil
 }
 
-// scan tells of each open socket until tell says that it is enough. It begins with the highest pid: a command that has
-// just been started is the likeliest, and the first to be gone.
-func scan(links int, tell func(inode uint32, by holder) bool) {
-	all := pids()
-	for _, pid := range slices.Backward(all[max(0, len(all)-maxPIDs):]) {
+// scan tells of each open socket until tell says that it is enough, or until so many times what a look may take were
+// looked at. It begins with the youngest process: a command that has just been started is the likeliest, and the first to
+// be gone.
+func scan(times int, tell func(inode uint32, by holder) bool) {
+	links := times * maxLinks
+	for _, pid := range pids(times * maxPIDs) {
 		fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue // another user's, or gone
@@ -151,17 +151,6 @@ func scan(links int, tell func(inode uint32, by holder) bool) {
 			break
 		}
 	}
-}
-
-func pids() (out []int) {
-	entries, _ := os.ReadDir("/proc") // what was read before an error will do
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			out = append(out, pid)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // sockets tells of those that the links in the directory lead to, until tell says that it is enough. A look takes links
