@@ -34,6 +34,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 		return err
 	}
 	defer b.close()
+	b.startAhead(stdin)
 	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {
 		b.progress.keys = c.KeysHint
 	}
