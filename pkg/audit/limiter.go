@@ -76,25 +76,28 @@ func gist(reason string) string {
 }
 
 type entry struct {
+	key    uint64 // its hash
 	since  time.Time
 	passed int
-	held   held // its last event says what the key is
+	held   held
 }
 
-// held counts events that have not been recorded yet, and keeps the last of all.
+// held counts events that have not been recorded yet, and keeps the last of them.
 type held struct {
 	count uint64
-	last  Event
+	last  *Event // nil: there is none. Most keys have none, and an event is large
 }
 
 // add counts e. A sender may claim any numbers, and none may hide an earlier count: sums stop at the largest.
 func (h *held) add(e Event) {
-	if h.count > 0 {
+	if h.last == nil {
+		h.last = new(Event)
+	} else {
 		e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
 		e.TokensIn, e.TokensOut = sum(e.TokensIn, h.last.TokensIn), sum(e.TokensOut, h.last.TokensOut)
 	}
 	h.count = sum(h.count, sum(1, e.Suppressed))
-	h.last = e
+	*h.last = e
 }
 
 func sum(a, b uint64) uint64 {
@@ -106,9 +109,9 @@ func sum(a, b uint64) uint64 {
 
 // take returns the last event with the count of those before it, and the bytes and tokens of all.
 func (h *held) take() Event {
-	e := h.last
+	e := *h.last
 	e.Suppressed = h.count - 1
-	h.count = 0
+	*h = held{}
 	return e
 }
 
@@ -168,7 +171,7 @@ func (l *Limiter) locked(work func(now time.Time)) {
 }
 
 func (l *Limiter) let(en *entry, now time.Time) bool {
-	ok := !en.held.last.Kind.traffic() || l.bucket(en.held.last).pace.Take(now)
+	ok := !en.held.last.Kind.traffic() || l.bucket(*en.held.last).pace.Take(now)
 	if ok {
 		en.passed++
 		l.out = append(l.out, en.held.take())
@@ -176,11 +179,9 @@ func (l *Limiter) let(en *entry, now time.Time) bool {
 	return ok
 }
 
-func (l *Limiter) hash(e Event) uint64 { return maphash.Comparable(l.seed, keyOf(e)) }
-
 // lookup finds or makes the entry for e; the one that was used least recently makes room for a new one, with a summary.
 func (l *Limiter) lookup(e Event, now time.Time) *entry {
-	k := l.hash(e)
+	k := maphash.Comparable(l.seed, keyOf(e))
 	if el, ok := l.keys[k]; ok {
 		l.recent.MoveToFront(el)
 		return el.Value.(*entry)
@@ -188,7 +189,7 @@ func (l *Limiter) lookup(e Event, now time.Time) *entry {
 	if l.recent.Len() >= maxKeys {
 		l.drop(l.recent.Back(), now)
 	}
-	en := &entry{since: now, held: held{last: e}}
+	en := &entry{key: k, since: now}
 	l.keys[k] = l.recent.PushFront(en)
 	return en
 }
@@ -197,12 +198,12 @@ func (l *Limiter) drop(el *list.Element, now time.Time) {
 	en := el.Value.(*entry)
 	l.close(en, now)
 	l.recent.Remove(el)
-	delete(l.keys, l.hash(en.held.last))
+	delete(l.keys, en.key)
 }
 
 // close ends the window of an entry: its summary is recorded, or, beyond the rate, counted in its class.
 func (l *Limiter) close(en *entry, now time.Time) {
-	if en.held.count > 0 && !l.let(en, now) {
+	if en.held.last != nil && !l.let(en, now) {
 		e := en.held.take()
 		l.bucket(e).held.add(e)
 	}
@@ -221,7 +222,7 @@ func (l *Limiter) bucket(e Event) *bucket {
 func (l *Limiter) sweep(all bool) {
 	l.locked(func(now time.Time) {
 		for el := l.recent.Front(); el != nil; el = el.Next() {
-			if en := el.Value.(*entry); en.held.count > 0 && en.passed == 0 {
+			if en := el.Value.(*entry); en.held.last != nil && en.passed == 0 {
 				l.let(en, now)
 			}
 		}
@@ -233,7 +234,7 @@ func (l *Limiter) sweep(all bool) {
 			el = prev
 		}
 		for c, b := range l.classes {
-			if b.held.count > 0 {
+			if b.held.last != nil {
 				c.Suppressed, c.Reason = b.held.take().Suppressed, "flood: too many different events to show each"
 				l.out = append(l.out, c)
 			}
