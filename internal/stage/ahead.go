@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -24,8 +25,8 @@ type Waiting struct {
 // tellTime is more than a stage takes to read its order.
 const tellTime = 5 * time.Second
 
-// Ahead starts one, on these as its standard input, output and error. None of them may be a terminal, whose foreground would
-// be given away with it.
+// Ahead starts one, on these as its standard input, output and error. None of them may be a terminal, whose foreground
+// would be given away with it.
 func Ahead(r *reaper.Reaper, stdin, stdout, stderr *os.File) (*Waiting, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -45,7 +46,7 @@ func Ahead(r *reaper.Reaper, stdin, stdout, stderr *os.File) (*Waiting, error) {
 	return &Waiting{p, told}, nil
 }
 
-// Become tells it what it is to execute. After an error it is none of ours any more.
+// Become tells it what it is to execute. After an error it executes nothing.
 func (w *Waiting) Become(s privdrop.Spec) (*reaper.Process, error) {
 	defer w.Forget()
 	err := w.order.SetWriteDeadline(time.Now().Add(tellTime))
@@ -53,6 +54,7 @@ func (w *Waiting) Become(s privdrop.Spec) (*reaper.Process, error) {
 		err = json.NewEncoder(w.order).Encode(Options{Spec: s})
 	}
 	if err != nil {
+		_ = w.proc.Signal(syscall.SIGKILL) // it may have read all but the end
 		return nil, fmt.Errorf("tell the stage what to execute: %w", err)
 	}
 	return w.proc, nil

@@ -1,8 +1,8 @@
 // Package stage starts children of this binary without privileges, tells each what it needs, and judges it.
 //
 // A stage is the second half of a start: a fresh process of the same binary that gives up its privileges, proves
-// it, and becomes the command. What it is to do is in the memfd that it inherits, or comes through a pipe. Processes of ours
-// that have a uid of their own need none: they are forked without privileges, and prove it as they begin.
+// it, and becomes the command. What it is to do is in the memfd that it inherits, or comes through a pipe. Processes of
+// ours that have a uid of their own need none: they are forked without privileges, and prove it as they begin.
 package stage
 
 import (

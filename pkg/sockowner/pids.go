@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The directory /proc lists processes in the order of their pids, and its position says which is next: proc_pid_readdir in
-// fs/proc/base.c, which gVisor follows. So a part of it can be read. With other positions it would be another part.
+// The directory /proc lists processes in the order of their pids, and its position says which is next: proc_pid_readdir
+// in fs/proc/base.c, which gVisor follows. So a part of it can be read. With other positions it would be another part.
 const (
 	positionOfPID = 258     // TGID_OFFSET
 	highestPID    = 1 << 22 // PID_MAX_LIMIT of include/linux/threads.h
@@ -46,7 +46,7 @@ func pids(most int) (out []int) {
 	return append(out, old...)
 }
 
-// lastPID is the one that was given last in the own namespace, to a process or a thread (proc_pid_loadavg(5)); 0 if unknown.
+// lastPID is the one that was given last in the own namespace, to a process or a thread (proc_loadavg(5)); 0 if unknown.
 func lastPID() int {
 	line, _ := os.ReadFile("/proc/loadavg")
 	line = bytes.TrimSpace(line)

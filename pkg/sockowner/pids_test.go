@@ -16,8 +16,8 @@ import (
 // family says what becomes of pids as a pid namespace fills, whose first process it is.
 const family = "family"
 
-// TestKernelPIDs lists the processes of a pid namespace of its own: all of a few, and of many the youngest and the oldest,
-// also where there are gaps between them, and when the pids have begun again.
+// TestKernelPIDs lists the processes of a pid namespace of its own: all of a few, and of many the youngest and the
+// oldest, also where there are gaps between them, and when the pids have begun again.
 func TestKernelPIDs(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{childVariable + "=" + family}
