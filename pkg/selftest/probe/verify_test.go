@@ -1,0 +1,130 @@
+package probe
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
+)
+
+// TestKernelVerified: the verdict is that of all authorities, wherever the system has the one that signed.
+func TestKernelVerified(t *testing.T) {
+	root, other := newAuthority(t), newAuthority(t)
+	middle := root.middle(t)
+	later := time.Now().Add(time.Hour)
+	served := middle.issue(t, requiredName, later)
+	served.Certificates[0].Certificate = append(served.Certificates[0].Certificate, middle.cert.Raw)
+	chain := shake(served)
+	good := shake(root.issue(t, requiredName, later))
+	bundle := func(of ...authority) (text []byte) {
+		text = []byte("# what a bundle may have besides\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+		for _, a := range of {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+		}
+		return text
+	}
+	unknown := "the certificate of 203.0.113.2 is signed by an authority that this image does not know"
+	for name, tt := range map[string]struct {
+		file, dir []byte // nil: there is none
+		serve     func(net.Conn)
+		want      string
+	}{
+		"one of many":               {bundle(other, root), nil, good, ""},
+		"of the same name, behind":  {bundle(other, root, other), nil, good, ""},
+		"through another":           {bundle(other, root), nil, chain, ""},
+		"only in the directory":     {bundle(other), bundle(root), good, ""},
+		"without a file":            {nil, bundle(other, root), chain, ""},
+		"of the same name, another": {bundle(other), bundle(other), good, unknown},
+		"none":                      {bundle(), bundle(), good, unknown},
+		"the one between is none":   {bundle(other), nil, chain, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, err := os.MkdirTemp("", "selftest-ca")
+			must(t, err)
+			t.Cleanup(func() { os.RemoveAll(at) })
+			must(t, os.Chmod(at, 0o755))
+			must(t, os.Mkdir(filepath.Join(at, "certs"), 0o755))
+			for file, data := range map[string][]byte{"ca.pem": tt.file, "certs/1.pem": tt.dir} {
+				if data != nil {
+					must(t, os.WriteFile(filepath.Join(at, file), data, 0o644))
+				}
+			}
+			p := testPlan()
+			p.Required = []selftest.Target{{Name: requiredName, Port: 443, TLS: true}}
+			newWorld(t, p)
+			serveDNS(t, "tcp", p.System[0], asGuard)
+			serveDNS(t, "udp", p.System[0], asGuard)
+			listenTCP(t, netip.MustParseAddrPort(requiredAddr+":443"), tt.serve)
+			r := runChild(t, p, nobody, "SSL_CERT_FILE="+filepath.Join(at, "ca.pem"), "SSL_CERT_DIR="+filepath.Join(at, "certs"))
+			c := r.Checks[len(r.Checks)-1]
+			if want := requiredAddr + ", TLS 1.3"; c.Name != "required" || c.OK != (tt.want == "") || tt.want == "" && c.Detail != want || tt.want != "" && c.Detail != tt.want {
+				t.Errorf("%+v, want %q", c, tt.want)
+			}
+		})
+	}
+}
+
+// middle is an authority that ca has signed.
+func (ca authority) middle(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "test CA between"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, &key.PublicKey, ca.key)
+	must(t, err)
+	cert, err := x509.ParseCertificate(der)
+	must(t, err)
+	return authority{cert, key}
+}
+
+// TestVerifiedSigners: of many authorities, those are parsed that can have signed.
+func TestVerifiedSigners(t *testing.T) {
+	var bundle []byte
+	named := func(name string) *x509.Certificate {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(t, err)
+		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}
+		der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+		must(t, err)
+		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+		c, err := x509.ParseCertificate(der)
+		must(t, err)
+		return c
+	}
+	first, second := named("first"), named("second")
+	want := x509.NewCertPool()
+	want.AddCert(second)
+	if got := signers([]*x509.Certificate{second}, bundle); !got.Equal(want) {
+		t.Error("another one can have signed")
+	}
+	want.AddCert(first)
+	if got := signers([]*x509.Certificate{second, first}, bundle); !got.Equal(want) {
+		t.Error("one that can have signed is missing")
+	}
+	if err := verify(nil, requiredName); err == nil {
+		t.Error("no certificate at all is good")
+	}
+	if c := verified(requiredName); c.VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{first}}) == nil {
+		t.Error("an authority's own certificate is good for a name")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
