@@ -34,6 +34,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 		return err
 	}
 	defer b.close()
+	received := early.Signals() // before the first fork: what is caught is not ignored in a child
 	b.startAhead(stdin)
 	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {
 		b.progress.keys = c.KeysHint
@@ -43,7 +44,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	started := make(chan running, 1)
-	go receiveSignals(early.Signals(), stop, started, signals)
+	go receiveSignals(received, stop, started, signals)
 
 	var up running
 	if c.UnsafeNoFirewall {

@@ -49,12 +49,15 @@ func Ahead(r *reaper.Reaper, stdin, stdout, stderr *os.File) (*Waiting, error) {
 // Become tells it what it is to execute. After an error it executes nothing.
 func (w *Waiting) Become(s privdrop.Spec) (*reaper.Process, error) {
 	defer w.Forget()
-	err := w.order.SetWriteDeadline(time.Now().Add(tellTime))
+	order, err := json.Marshal(Options{Spec: s}) // it ends with the brace without which nothing is decoded
 	if err == nil {
-		err = json.NewEncoder(w.order).Encode(Options{Spec: s})
+		err = w.order.SetWriteDeadline(time.Now().Add(tellTime))
+	}
+	if err == nil {
+		_, err = w.order.Write(order)
 	}
 	if err != nil {
-		_ = w.proc.Signal(syscall.SIGKILL) // it may have read all but the end
+		_ = w.proc.Signal(syscall.SIGKILL) // it would say that its order is broken
 		return nil, fmt.Errorf("tell the stage what to execute: %w", err)
 	}
 	return w.proc, nil

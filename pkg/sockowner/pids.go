@@ -25,8 +25,9 @@ func pids(most int) (out []int) {
 		return nil
 	}
 	defer unix.Close(proc)
-	old := list(proc, 1, highestPID, most/4)
-	if len(old) < most/4 {
+	fourth := max(1, most/4)
+	old := list(proc, 1, highestPID, fourth)
+	if len(old) < fourth {
 		slices.Reverse(old)
 		return old
 	}

@@ -34,7 +34,10 @@ func TestLabAheadKilled(t *testing.T) {
 
 // TestLabAheadForgotten: of a start that fails, nothing is left that waits, and it says one thing.
 func TestLabAheadForgotten(t *testing.T) {
-	w := start(t, "ok.test\nnowhere.test required\n", lab.BoxOptions{}, "sh", "-c", "agent-init run -- echo started; echo ended $?; exec sleep infinity")
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetLatency(500 * time.Millisecond)
+	w := startIn(t, l, "ok.test\nnowhere.test required\n", lab.BoxOptions{}, "sh", "-c", "agent-init run -- echo started; echo ended $?; exec sleep infinity")
 	p := w.inmateOf(waitingStage)
 	if !w.agent.WaitOutput("ended 70", lab.Patience) {
 		t.Fatalf("it has not failed: %s%s", w.agent.Stdout(), w.agent.Stderr())

@@ -44,14 +44,18 @@ func verify(chain []*x509.Certificate, name string) error {
 	return err
 }
 
-// signers are those of the authorities that have the name of who signed something in the chain, and few others.
+// signers are those of the authorities that have the name of who signed something in the chain, and few others: of the
+// blocks that count for CertPool.AppendCertsFromPEM.
 func signers(chain []*x509.Certificate, bundle []byte) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return bytes.Contains(block.Bytes, c.RawIssuer) }) {
-			if root, err := x509.ParseCertificate(block.Bytes); err == nil {
-				pool.AddCert(root)
-			}
+		if block.Type != "CERTIFICATE" || len(block.Headers) != 0 || !slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+			return bytes.Contains(block.Bytes, c.RawIssuer)
+		}) {
+			continue
+		}
+		if root, err := x509.ParseCertificate(block.Bytes); err == nil {
+			pool.AddCert(root)
 		}
 	}
 	return pool

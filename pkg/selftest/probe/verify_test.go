@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/netip"
@@ -35,20 +36,25 @@ func TestKernelVerified(t *testing.T) {
 		}
 		return text
 	}
+	otherwise := func(typ string, headers map[string]string) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: typ, Headers: headers, Bytes: root.cert.Raw})
+	}
 	unknown := "the certificate of 203.0.113.2 is signed by an authority that this image does not know"
 	for name, tt := range map[string]struct {
 		file, dir []byte // nil: there is none
 		serve     func(net.Conn)
 		want      string
 	}{
-		"one of many":               {bundle(other, root), nil, good, ""},
-		"of the same name, behind":  {bundle(other, root, other), nil, good, ""},
-		"through another":           {bundle(other, root), nil, chain, ""},
-		"only in the directory":     {bundle(other), bundle(root), good, ""},
-		"without a file":            {nil, bundle(other, root), chain, ""},
-		"of the same name, another": {bundle(other), bundle(other), good, unknown},
-		"none":                      {bundle(), bundle(), good, unknown},
-		"the one between is none":   {bundle(other), nil, chain, unknown},
+		"one of many":                {bundle(other, root), nil, good, ""},
+		"of the same name, behind":   {bundle(other, root, other), nil, good, ""},
+		"through another":            {bundle(other, root), nil, chain, ""},
+		"only in the directory":      {bundle(other), bundle(root), good, ""},
+		"without a file":             {nil, bundle(other, root), chain, ""},
+		"of the same name, another":  {bundle(other), bundle(other), good, unknown},
+		"none":                       {bundle(), bundle(), good, unknown},
+		"the one between is none":    {bundle(other), nil, chain, unknown},
+		"in a block of another type": {otherwise("X509 CERTIFICATE", nil), nil, good, unknown},
+		"in a block with headers":    {otherwise("CERTIFICATE", map[string]string{"Trust": "yes"}), nil, good, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, err := os.MkdirTemp("", "selftest-ca")
@@ -96,7 +102,8 @@ func TestVerifiedSigners(t *testing.T) {
 	named := func(name string) *x509.Certificate {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(t, err)
-		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}
+		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+			DNSNames: []string{"other.test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 		der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 		must(t, err)
 		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
@@ -117,8 +124,9 @@ func TestVerifiedSigners(t *testing.T) {
 	if err := verify(nil, requiredName); err == nil {
 		t.Error("no certificate at all is good")
 	}
-	if c := verified(requiredName); c.VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{first}}) == nil {
-		t.Error("an authority's own certificate is good for a name")
+	var wrong x509.HostnameError
+	if err := verified(requiredName).VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{first}}); !errors.As(err, &wrong) {
+		t.Errorf("the certificate of another name: %v", err)
 	}
 }
 

@@ -1,0 +1,72 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// TestMain is the stage, too, for what is started as Self.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Name {
+		err := Run()
+		if silent, is := errors.AsType[fault.Status](err); is {
+			os.Exit(int(silent))
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(fault.Usage)
+	}
+	os.Exit(m.Run())
+}
+
+// TestAhead: whoever is told nothing ends, in silence, while the one who started it lives; and one that has ended
+// becomes nothing.
+func TestAhead(t *testing.T) {
+	const own = "STAGE_TEST_OWN_PROCESS" // the reaper takes every child's end
+	if os.Getenv(own) == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestAhead$")
+		cmd.Env = append(os.Environ(), own+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	r, err := reaper.New(slog.New(slog.DiscardHandler), privdrop.SignalAs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten, err := Ahead(r, nil, nil, stderr)
+	stderr.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten.Forget()
+	if text, err := io.ReadAll(out); err != nil || len(text) > 0 || forgotten.proc.Status().Code() != fault.Failure {
+		t.Errorf("%v, and said %q, %v", forgotten.proc.Status(), text, err)
+	}
+
+	killed, err := Ahead(r, nil, nil, nil)
+	if err == nil {
+		err = killed.proc.Signal(syscall.SIGKILL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.proc.Status()
+	if _, err := killed.Become(privdrop.Spec{Argv: []string{"true"}}); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("it was told: %v", err)
+	}
+}
