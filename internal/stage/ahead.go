@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,17 +27,12 @@ const tellTime = 5 * time.Second
 // Ahead starts one, on these as its standard input, output and error. None of them may be a terminal, whose foreground
 // would be given away with it.
 func Ahead(r *reaper.Reaper, stdin, stdout, stderr *os.File) (*Waiting, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
 	order, told, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer order.Close()
-	p, err := r.Start(command([]*os.File{cmp.Or(stdin, null), cmp.Or(stdout, null), cmp.Or(stderr, null), order}))
+	p, err := r.Start(command([]*os.File{stdin, stdout, stderr, order}))
 	if err != nil {
 		told.Close()
 		return nil, err

@@ -44,11 +44,15 @@ func TestAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, stderr, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	forgotten, err := Ahead(r, nil, nil, stderr)
+	forgotten, err := Ahead(r, null, null, stderr)
 	stderr.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +62,7 @@ func TestAhead(t *testing.T) {
 		t.Errorf("%v, and said %q, %v", forgotten.proc.Status(), text, err)
 	}
 
-	killed, err := Ahead(r, nil, nil, nil)
+	killed, err := Ahead(r, null, null, null)
 	if err == nil {
 		err = killed.proc.Signal(syscall.SIGKILL)
 	}

@@ -16,7 +16,7 @@ const (
 	highestPID    = 1 << 22 // PID_MAX_LIMIT of include/linux/threads.h
 )
 
-// pids returns at most that many processes. If there are more, a quarter are the oldest, which come last, and the others
+// pids returns at most that many processes. If there are more, a quarter are the oldest, which come last, and the rest
 // the youngest. A gap of pids that is wider than what is looked for can have others than the very youngest follow it.
 // Each process that is listed costs the kernel an inode, so no more are listed, but some that a buffer has room for.
 func pids(most int) (out []int) {
@@ -47,7 +47,7 @@ func pids(most int) (out []int) {
 	return append(out, old...)
 }
 
-// lastPID is the one that was given last in the own namespace, to a process or a thread (proc_loadavg(5)); 0 if unknown.
+// lastPID is what was given last in the own namespace, to a process or a thread (proc_loadavg(5)); 0 if unknown.
 func lastPID() int {
 	line, _ := os.ReadFile("/proc/loadavg")
 	line = bytes.TrimSpace(line)

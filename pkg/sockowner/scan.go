@@ -136,8 +136,8 @@ func (h holder) process() (Process, bool) {
 }
 
 // scan tells of each open socket until tell says that it is enough, or until so many times what a look may take were
-// looked at. It begins with the youngest process: a command that has just been started is the likeliest, and the first to
-// be gone.
+// looked at. It begins with the youngest process: a command that has just been started is the likeliest, and the first
+// to be gone.
 func scan(times int, tell func(inode uint32, by holder) bool) {
 	links := times * maxLinks
 	for _, pid := range pids(times * maxPIDs) {

@@ -15,8 +15,8 @@ import (
 const authorityFile = "/etc/ssl/certs/ca-certificates.crt"
 
 // verified has a handshake verify the server's certificate as crypto/tls does, and with the same verdict: against the
-// system's authorities. To parse all of those takes longer than the rest of a self-test, so that it begins with the ones
-// that can have signed.
+// system's authorities. To parse all of those takes longer than the rest of a self-test, so it begins with those that can
+// have signed.
 func verified(name string) *tls.Config {
 	return &tls.Config{ServerName: name, InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
 		if err := verify(s.PeerCertificates, name); err != nil {

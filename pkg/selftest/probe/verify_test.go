@@ -1,15 +1,10 @@
 package probe
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -23,19 +18,12 @@ import (
 // TestKernelVerified: the verdict is that of all authorities, wherever the system has the one that signed.
 func TestKernelVerified(t *testing.T) {
 	root, other := newAuthority(t), newAuthority(t)
-	middle := root.middle(t)
+	middle := authorityOf(t, "test CA between", &root)
 	later := time.Now().Add(time.Hour)
 	served := middle.issue(t, requiredName, later)
 	served.Certificates[0].Certificate = append(served.Certificates[0].Certificate, middle.cert.Raw)
 	chain := shake(served)
 	good := shake(root.issue(t, requiredName, later))
-	bundle := func(of ...authority) (text []byte) {
-		text = []byte("# what a bundle may have besides\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-		for _, a := range of {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
-		}
-		return text
-	}
 	otherwise := func(typ string, headers map[string]string) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: typ, Headers: headers, Bytes: root.cert.Raw})
 	}
@@ -45,14 +33,14 @@ func TestKernelVerified(t *testing.T) {
 		serve     func(net.Conn)
 		want      string
 	}{
-		"one of many":                {bundle(other, root), nil, good, ""},
-		"of the same name, behind":   {bundle(other, root, other), nil, good, ""},
-		"through another":            {bundle(other, root), nil, chain, ""},
-		"only in the directory":      {bundle(other), bundle(root), good, ""},
-		"without a file":             {nil, bundle(other, root), chain, ""},
-		"of the same name, another":  {bundle(other), bundle(other), good, unknown},
-		"none":                       {bundle(), bundle(), good, unknown},
-		"the one between is none":    {bundle(other), nil, chain, unknown},
+		"one of many":                {bundleOf(other, root), nil, good, ""},
+		"of the same name, behind":   {bundleOf(other, root, other), nil, good, ""},
+		"through another":            {bundleOf(other, root), nil, chain, ""},
+		"only in the directory":      {bundleOf(other), bundleOf(root), good, ""},
+		"without a file":             {nil, bundleOf(other, root), chain, ""},
+		"of the same name, another":  {bundleOf(other), bundleOf(other), good, unknown},
+		"none":                       {bundleOf(), bundleOf(), good, unknown},
+		"the one between is none":    {bundleOf(other), nil, chain, unknown},
 		"in a block of another type": {otherwise("X509 CERTIFICATE", nil), nil, good, unknown},
 		"in a block with headers":    {otherwise("CERTIFICATE", map[string]string{"Trust": "yes"}), nil, good, unknown},
 	} {
@@ -82,36 +70,19 @@ func TestKernelVerified(t *testing.T) {
 	}
 }
 
-// middle is an authority that ca has signed.
-func (ca authority) middle(t *testing.T) authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "test CA between"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, &key.PublicKey, ca.key)
-	must(t, err)
-	cert, err := x509.ParseCertificate(der)
-	must(t, err)
-	return authority{cert, key}
+// bundleOf is a file of authorities.
+func bundleOf(all ...authority) []byte {
+	text := []byte("# what a bundle may have besides\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	for _, a := range all {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+	}
+	return text
 }
 
 // TestVerifiedSigners: of many authorities, those are parsed that can have signed.
 func TestVerifiedSigners(t *testing.T) {
-	var bundle []byte
-	named := func(name string) *x509.Certificate {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(t, err)
-		tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-			DNSNames: []string{"other.test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-		der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-		must(t, err)
-		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-		c, err := x509.ParseCertificate(der)
-		must(t, err)
-		return c
-	}
-	first, second := named("first"), named("second")
+	one, two := authorityOf(t, "first", nil), authorityOf(t, "second", nil)
+	bundle, first, second := bundleOf(one, two), one.cert, two.cert
 	want := x509.NewCertPool()
 	want.AddCert(second)
 	if got := signers([]*x509.Certificate{second}, bundle); !got.Equal(want) {
