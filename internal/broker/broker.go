@@ -44,7 +44,7 @@ type process struct {
 	record  audit.Recorder
 	owed    owed
 	blind   bool // nothing says whose a connection is
-	bursts  bursts
+	bursts  stage.Bursts
 	start   chan struct{} // closed when the start of the container is over
 	once    sync.Once     // closes it
 	begun   chan struct{} // closed when the first routes were taken, or could not be
@@ -157,7 +157,7 @@ func Run(ctx context.Context) error {
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
 		channel: wire.Open(conn, wire.MaxSecret), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
-		token: c.Token, uids: c.UIDs, guard: c.GuardUID, journal: map[string]journal{},
+		token: c.Token, uids: c.UIDs, guard: c.GuardUID, journal: map[string]journal{}, bursts: stage.Bursts{Calm: 8 << 20, Worth: 16 << 20},
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.led = gateway.OriginalDestination
@@ -280,9 +280,7 @@ func (p *process) serveChannel(ctx context.Context) error {
 		case wire.OpLookup, wire.OpSpend, wire.OpKeep, wire.OpTunnel, wire.OpLast:
 			p.asks.End(m)
 		case wire.OpPing:
-			if p.bursts.over(givenOut()) {
-				go giveBack()
-			}
+			p.bursts.GiveBack()
 			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
 		case wire.OpAhead:
 			p.once.Do(func() { close(p.start) })

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -33,6 +32,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.End(m)
 		case wire.OpPing:
+			g.bursts.GiveBack()
 			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})
 		case wire.OpProbing:
 			if e := g.probing.adoptPlan(file); e != nil {
@@ -198,8 +198,5 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead
 		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
 			g.log.Info("resolving ahead", "error", err)
 		}
-	}
-	if len(rest) > fewNames { // they leave megabytes behind
-		debug.FreeOSMemory()
 	}
 }

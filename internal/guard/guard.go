@@ -59,6 +59,8 @@ type guard struct {
 
 	drops, leases, leaseNanos atomic.Uint64
 
+	bursts stage.Bursts // of serveChannel
+
 	mu    sync.Mutex
 	stop  context.CancelFunc // of the resolving ahead for the present policy
 	ahead wire.Ahead         // how far that goes
@@ -135,7 +137,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(),
+		servers: c.Servers, broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(), bursts: stage.SmallBursts(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {

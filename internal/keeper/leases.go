@@ -3,11 +3,11 @@ package keeper
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -213,15 +213,14 @@ func (k *keeper) maintain(ctx context.Context) {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
 	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(time.Second)
-	var leasing bursts
+	work := stage.SmallBursts()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep:
-			if leasing.over(k.leases.books.Sweep()) {
-				go debug.FreeOSMemory()
-			}
+			k.leases.books.Sweep()
+			work.GiveBack()
 		case <-renew:
 			k.leases.renew(ctx)
 		case <-attest:
@@ -237,22 +236,6 @@ func (k *keeper) maintain(ctx context.Context) {
 			k.publish()
 		}
 	}
-}
-
-// manyChanges of the book leave megabytes behind, which the runtime would keep for minutes.
-const manyChanges = 1000
-
-type bursts struct{ last, told uint64 }
-
-// over takes the count of all changes, now and then, and says whether many have come and no more do.
-func (b *bursts) over(changes uint64) bool {
-	calm := changes == b.last
-	b.last = changes
-	if !calm || changes-b.told < manyChanges {
-		return false
-	}
-	b.told = changes
-	return true
 }
 
 // renew keeps open what answers. That is the kernel's own account, by element: the agent can't add to it, nor can

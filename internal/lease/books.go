@@ -71,11 +71,10 @@ func (b Books) Renew(used map[firewall.Element]bool, within, ttl time.Duration) 
 }
 
 // Sweep is that of all.
-func (b Books) Sweep() (changes uint64) {
+func (b Books) Sweep() {
 	for _, l := range b.all {
-		changes += l.Sweep()
+		l.Sweep()
 	}
-	return changes
 }
 
 // Counts is how many names have leases, and how many elements are open.

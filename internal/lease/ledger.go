@@ -226,15 +226,14 @@ func (l *Ledger) RevokeName(name string) []firewall.Element {
 	return elements(l.strike(nl, false, func(nameLease) bool { return true }))
 }
 
-// Sweep forgets what has expired; the kernel has done so by itself. It returns how much has changed so far.
-func (l *Ledger) Sweep() (changes uint64) {
+// Sweep forgets what has expired; the kernel has done so by itself.
+func (l *Ledger) Sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	for _, nl := range l.names {
 		l.strike(nl, true, func(o nameLease) bool { return now > o.expires })
 	}
-	return l.changes
 }
 
 // Adopt changes the policy and returns the elements that it no longer admits; without a policy, all.

@@ -89,7 +89,7 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 
 // deniedAddr returns the rule that denies a, or what is wrapped in it.
 func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
-	if p.denyAddr.groups == nil {
+	if p.denyAddr.groups.first == nil {
 		return nil
 	}
 	for _, block := range append([]netip.Prefix{single(a)}, embedded(single(a))...) {

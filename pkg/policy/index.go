@@ -9,19 +9,24 @@ import (
 )
 
 // group is the rules about one name, wildcard or block, in file order: the first about the same ports.
-type group []*Rule
+type group struct {
+	first *Rule // nil: there is none
+	more  []*Rule
+}
 
-// add returns g with r, which comes later in file order.
-func (g group) add(r *Rule) group {
-	if slices.ContainsFunc(g, func(had *Rule) bool { return slices.Equal(had.Ports, r.Ports) }) {
-		return g
+func (g group) all(yield func(*Rule) bool) {
+	if g.first != nil && yield(g.first) {
+		for _, r := range g.more {
+			if !yield(r) {
+				return
+			}
+		}
 	}
-	return append(g, r)
 }
 
 // match returns the rule about port, or else about every port, or nil. The zero port is every port.
 func (g group) match(port Port) (all *Rule) {
-	for _, r := range g {
+	for r := range g.all {
 		if slices.Contains(r.Ports, port) {
 			return r
 		}
@@ -32,21 +37,59 @@ func (g group) match(port Port) (all *Rule) {
 	return all
 }
 
-// index finds rules by name, in as many steps as the name has labels.
-type index struct {
-	exact, below map[string]group // below: wildcards
+// groups are those about each of many names or blocks, of which few have more than one rule.
+type groups[K comparable] struct {
+	first map[K]*Rule
+	more  map[K][]*Rule
 }
 
-func (x *index) add(r *Rule) {
-	m := &x.exact
-	if r.Wildcard {
-		m = &x.below
+func (m *groups[K]) of(key K) group {
+	g := group{first: m.first[key]}
+	if len(m.more) > 0 {
+		g.more = m.more[key]
 	}
-	if *m == nil {
-		*m = map[string]group{}
-	}
-	(*m)[r.Name] = (*m)[r.Name].add(r)
+	return g
 }
+
+// add has r in the group of a key, if none about the same ports comes before it in file order.
+func (m *groups[K]) add(key K, r *Rule) {
+	for had := range m.of(key).all {
+		if slices.Equal(had.Ports, r.Ports) {
+			return
+		}
+	}
+	m.keep(key, r)
+}
+
+// keep adds r also beside others about the same ports.
+func (m *groups[K]) keep(key K, r *Rule) {
+	switch {
+	case m.first == nil:
+		m.first = map[K]*Rule{key: r}
+	case m.first[key] == nil:
+		m.first[key] = r
+	case m.more == nil:
+		m.more = map[K][]*Rule{key: {r}}
+	default:
+		m.more[key] = append(m.more[key], r)
+	}
+}
+
+// index finds rules by name, in as many steps as the name has labels.
+type index struct {
+	exact, below groups[string] // below: wildcards
+}
+
+// among are the groups that r belongs to.
+func (x *index) among(r *Rule) *groups[string] {
+	if r.Wildcard {
+		return &x.below
+	}
+	return &x.exact
+}
+
+func (x *index) add(r *Rule)  { x.among(r).add(r.Name, r) }
+func (x *index) keep(r *Rule) { x.among(r).keep(r.Name, r) }
 
 // find returns the most specific rule about name and port, or nil.
 func (x *index) find(name string, port Port) *Rule {
@@ -61,11 +104,11 @@ func (x *index) find(name string, port Port) *Rule {
 // groups are those about name, the most specific one first.
 func (x *index) groups(name string) iter.Seq[group] {
 	return func(yield func(group) bool) {
-		if g := x.exact[name]; g != nil && !yield(g) {
+		if g := x.exact.of(name); g.first != nil && !yield(g) {
 			return
 		}
-		for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
-			if g := x.below[name]; g != nil && !yield(g) {
+		for more := len(x.below.first) > 0; more; _, name, more = strings.Cut(name, ".") {
+			if g := x.below.of(name); g.first != nil && !yield(g) {
 				return
 			}
 		}
@@ -75,7 +118,7 @@ func (x *index) groups(name string) iter.Seq[group] {
 // first returns the most specific rule about name, on whichever port, or nil.
 func (x *index) first(name string) *Rule {
 	for g := range x.groups(name) {
-		return g[0]
+		return g.first
 	}
 	return nil
 }
@@ -83,7 +126,7 @@ func (x *index) first(name string) *Rule {
 // ports are those that any rule has for name, but for some, each once and in order.
 func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 	for g := range x.groups(name) {
-		for _, r := range g {
+		for r := range g.all {
 			for _, port := range r.Ports {
 				if !but(port) {
 					ports = append(ports, port)
@@ -99,19 +142,16 @@ func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 
 // addrIndex finds rules by address, in as many steps as there are different lengths of prefixes.
 type addrIndex struct {
-	groups map[netip.Prefix]group
+	groups groups[netip.Prefix]
 	bits   []int // the lengths that occur, longest first
 }
 
 func (x *addrIndex) add(p netip.Prefix, r *Rule) {
-	if x.groups == nil {
-		x.groups = map[netip.Prefix]group{}
-	}
 	if !slices.Contains(x.bits, p.Bits()) {
 		x.bits = append(x.bits, p.Bits())
 		slices.SortFunc(x.bits, func(a, b int) int { return b - a })
 	}
-	x.groups[p] = x.groups[p].add(r)
+	x.groups.add(p, r)
 }
 
 // find returns the rule about port with the longest prefix that holds all of p, which has no zone, or nil.
@@ -121,7 +161,7 @@ func (x *addrIndex) find(p netip.Prefix, port Port) *Rule {
 			continue
 		}
 		block, _ := p.Addr().Prefix(bits)
-		if r := x.groups[block].match(port); r != nil {
+		if r := x.groups.of(block).match(port); r != nil {
 			return r
 		}
 	}

@@ -36,25 +36,13 @@ func (x *index) covering(r *Rule) iter.Seq[*Rule] {
 	}
 	return func(yield func(*Rule) bool) {
 		for g := range x.groups(r.Name) {
-			for _, by := range g {
+			for by := range g.all {
 				if !yield(by) {
 					return
 				}
 			}
 		}
 	}
-}
-
-// keep adds r also beside others about the same ports.
-func (x *index) keep(r *Rule) {
-	m := &x.exact
-	if r.Wildcard {
-		m = &x.below
-	}
-	if *m == nil {
-		*m = map[string]group{}
-	}
-	(*m)[r.Name] = append((*m)[r.Name], r)
 }
 
 // has says whether the rule is about a port; one to deny without any is about all.

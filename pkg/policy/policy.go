@@ -192,7 +192,7 @@ func (p *Policy) complete(ps *parser) {
 
 // index makes the rules quick to find.
 func (p *Policy) index() {
-	p.allow.exact = make(map[string]group, len(p.rules))
+	p.allow.exact.first = make(map[string]*Rule, len(p.rules))
 	for _, r := range p.rules {
 		switch {
 		case r.Name != "" && r.Deny && r.Request != nil:
@@ -271,7 +271,7 @@ func (p *Policy) indexNames() {
 		if r.Deny {
 			continue
 		}
-		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name][0] == r
+		first := r.Name != "" && !r.Wildcard && p.allow.exact.first[r.Name] == r
 		if first && p.lookup(r.Name).Allowed {
 			p.Names = append(p.Names, r)
 		}
@@ -365,7 +365,7 @@ func (p *Policy) Hosts(name string) []netip.Addr {
 
 // Counts returns how much is in the policy.
 func (p *Policy) Counts() Counts {
-	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below), Required: len(p.Required)}
+	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below.first), Required: len(p.Required)}
 	c.Inspected = len(p.Settings.Inspected)
 	for _, r := range p.rules {
 		switch {

@@ -1,4 +1,4 @@
-package broker
+package stage
 
 import (
 	"runtime"
@@ -8,7 +8,7 @@ import (
 // TestBursts: memory is given back once after a burst, not during one, and not for what streams take.
 func TestBursts(t *testing.T) {
 	const mib = 1 << 20
-	var b bursts
+	b := Bursts{Calm: 8 * mib, Worth: 16 * mib}
 	given := uint64(0)
 	for i, second := range []struct {
 		more uint64
