@@ -72,8 +72,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 			"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ")
 	}
 	// A start is too short to be worth collecting in, and so is that of the agent, which needs the processors.
-	// None may be asked for meanwhile: with -1, the runtime takes huge pages for its own lists, 8 MiB that it keeps (mgc.go,
-	// minHeapForMetadataHugePages).
+	// None may be asked for meanwhile: see stage.Bursts.
 	debug.SetGCPercent(-1)
 	defer func() {
 		debug.SetGCPercent(largeHeap)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/ids"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -174,6 +175,7 @@ func (g *several) serve(ctx context.Context) {
 		g.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
 	tick, again := time.Tick(time.Second), time.Tick(state.AttestEvery)
+	work := stage.SmallBursts()
 	for {
 		select {
 		case <-ctx.Done():
@@ -182,6 +184,7 @@ func (g *several) serve(ctx context.Context) {
 			if g.overdue() {
 				g.attest(ctx)
 			}
+			work.GiveBack()
 			if g.loaded.due(g.filesState()) {
 				_ = g.reload(ctx) // its error is in the log and the status
 			}

@@ -6,11 +6,11 @@ import (
 	"runtime/metrics"
 )
 
-// Bursts of work leave memory behind that the runtime would keep for minutes: whatever ended them takes so little that it
-// sees no need to collect. Not safe for concurrent use.
+// Bursts of work leave memory behind that the runtime would keep for minutes: what follows takes so little that it sees no
+// need to collect. Small work that adds up to as much counts as one. Not safe for concurrent use.
 type Bursts struct {
 	Calm  uint64 // a burst goes on while the heap gives out so many bytes between two looks
-	Worth uint64 // bytes that are worth a collection
+	Worth uint64 // bytes given out since the last collection here that are worth another
 
 	last, freed uint64 // bytes that the heap had given out: at the last look, and at the end of the last burst
 }
@@ -20,7 +20,7 @@ func SmallBursts() Bursts { return Bursts{Calm: 256 << 10, Worth: 1 << 20} }
 
 // GiveBack has the memory of a burst given back, if one is over. It is to be called about once a second.
 func (b *Bursts) GiveBack() {
-	if b.over(givenOut()) {
+	if given, collecting := heap(); collecting && b.over(given) {
 		go giveBack()
 	}
 }
@@ -36,11 +36,13 @@ func (b *Bursts) over(given uint64) bool {
 	return true
 }
 
-// givenOut is what the heap has given out so far.
-func givenOut() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+// heap is what the heap has given out so far, and whether the runtime collects. While that is off (-1 percent), a
+// collection would have the runtime take huge pages for its own lists, 8 MiB that it keeps (mgc.go,
+// minHeapForMetadataHugePages).
+func heap() (given uint64, collecting bool) {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/gogc:percent"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64(), int64(samples[1].Value.Uint64()) >= 0
 }
 
 // giveBack collects twice: what lies in pools outlives the first collection (sync.Pool).
