@@ -10,7 +10,7 @@ import (
 // need to collect. Small work that adds up to as much counts as one. Not safe for concurrent use.
 type Bursts struct {
 	Calm  uint64 // a burst goes on while the heap gives out so many bytes between two looks
-	Worth uint64 // bytes given out since the last collection here that are worth another, if they are a quarter of what is live
+	Worth uint64 // bytes given out since the last collection here that are worth another, or a quarter of what is live
 
 	last, freed uint64 // bytes that the heap had given out: at the last look, and at the end of the last burst
 }
@@ -37,9 +37,9 @@ func (b *Bursts) over(given, live uint64) bool {
 	return true
 }
 
-// heap is what the heap has given out so far, what was live at the last collection, and whether the runtime collects. While that is off (-1 percent), a
-// collection would have the runtime take huge pages for its own lists, 8 MiB that it keeps (mgc.go,
-// minHeapForMetadataHugePages).
+// heap is what the heap has given out so far, what was live at the last collection, and whether the runtime collects.
+// While that is off (-1 percent), a collection would have the runtime take huge pages for its own lists, 8 MiB that it
+// keeps (mgc.go, minHeapForMetadataHugePages).
 func heap() (given, live uint64, collecting bool) {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
 	metrics.Read(samples)
