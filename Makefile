@@ -82,8 +82,8 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-agents test-places "test-container test-images" "test-gvisor lint test-exporter test-race" \
-		test-attack test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
+	@test/run.sh 3 test-places test-agents "test-container test-images" test-attack "test-gvisor lint test-exporter" test-race \
+		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:
@@ -99,9 +99,9 @@ test-prepare:
 test-unit:
 	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
 
-# The longest packages begin first.
+# The longest packages begin first: those of the packet filter wait most of their time, and nothing else would be left beside them.
 test-race: build
-	$(RACE) -skip '^TestContainer' ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
+	$(RACE) -skip '^TestContainer' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.

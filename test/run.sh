@@ -5,8 +5,8 @@
 # begins, so that no processor is idle while there is something to do. Those with containers come first, and the longest of
 # them: Linux shares processors out by session (sched(7), autogroup), of which a test of the lab has dozens, and beside two
 # streams of those a container gets a tenth. A target that fails stops no other. In the end stands what the failed tests
-# printed, then the slowest tests, the peak of memory, the time of each target, and last what failed, by name: of a long log
-# often only the end is kept.
+# printed, then the slowest tests, how busy processors were, the peak of memory, the time of each target, and last what
+# failed, by name: of a long log often only the end is kept.
 # AGENT_INIT_TEST_LOGS names a directory that keeps all of what was printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,6 +49,10 @@ trap finish EXIT
 trap 'exit 130' HUP INT TERM
 
 say() { printf '[%4d s] %s\n' "$((SECONDS - began))" "$*"; }
+
+# ticks is what all processors of this machine have worked and had, in hundredths of a second (proc_stat(5)).
+ticks() { awk '/^cpu / {for (i = 2; i <= 9; i++) all += $i; print all - $5 - $6, all}' /proc/stat; }
+read -r worked had <<<"$(ticks)"
 
 # Targets, and before them the build and what is installed.
 of=$((${#targets[@]} + 2))
@@ -203,7 +207,8 @@ for target in ${failed[@]+"${failed[@]}"}; do
   tail -n 60 "$logs/$target.log"
 done
 awk -f test/report.awk "$logs"/*.log
-say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" || true) MiB"
+read -r working having <<<"$(ticks)"
+say "all of them; processors at work: $((100 * (working - worked) / (having - had))) %; memory in use, at most: $(cat "$logs/memory" || true) MiB"
 printf "\nseconds  processor's  target%s\n" "$table"
 summary
 [ ${#failed[@]} -eq 0 ]
