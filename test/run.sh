@@ -52,7 +52,7 @@ say() { printf '[%4d s] %s\n' "$((SECONDS - began))" "$*"; }
 
 # ticks is what all processors of this machine have worked and had, in hundredths of a second (proc_stat(5)).
 ticks() { awk '/^cpu / {for (i = 2; i <= 9; i++) all += $i; print all - $5 - $6, all}' /proc/stat; }
-read -r worked had <<<"$(ticks)"
+before=$(ticks)
 
 # Targets, and before them the build and what is installed.
 of=$((${#targets[@]} + 2))
@@ -207,7 +207,8 @@ for target in ${failed[@]+"${failed[@]}"}; do
   tail -n 60 "$logs/$target.log"
 done
 awk -f test/report.awk "$logs"/*.log
-read -r working having <<<"$(ticks)"
+after=$(ticks)
+read -r worked had working having <<<"$before $after"
 say "all of them; processors at work: $((100 * (working - worked) / (having - had))) %; memory in use, at most: $(cat "$logs/memory" || true) MiB"
 printf "\nseconds  processor's  target%s\n" "$table"
 summary
