@@ -82,7 +82,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage.Settle()
+	stage.Settle(stage.SpareThreads()) // only now: the self-test takes threads as well, and there may be few
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
 	k.exporter.begin()

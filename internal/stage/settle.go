@@ -21,23 +21,27 @@ const SettleTime = 2 * time.Second
 // spareThreads is more than blocking calls ever take at once.
 const spareThreads = 8
 
-// Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before an
-// agent could leave no room for them: without one that it needs, the runtime ends the process.
-// After SettleTime it gives back what the start took of the heap, and leaves the image.
-func Settle() {
-	var made sync.WaitGroup
+// SpareThreads begins to have the Go runtime make threads, which it keeps, before an agent could leave no room for them:
+// without one that it needs, the runtime ends the process. What is returned is for Settle.
+func SpareThreads() (made func()) {
+	var making sync.WaitGroup
 	release := make(chan struct{})
 	for range spareThreads {
-		made.Add(1)
+		making.Add(1)
 		go func() {
 			runtime.LockOSThread() // while it waits, this goroutine's is nobody else's
 			defer runtime.UnlockOSThread()
-			made.Done()
+			making.Done()
 			<-release
 		}()
 	}
-	made.Wait()
-	close(release)
+	return func() { making.Wait(); close(release) }
+}
+
+// Settle is for the end of a start. It waits for the threads of SpareThreads.
+// After SettleTime it gives back what the start took of the heap, and leaves the image.
+func Settle(made func()) {
+	made()
 	time.AfterFunc(SettleTime, func() {
 		debug.FreeOSMemory()
 		leaveImage()
@@ -49,7 +53,7 @@ var ErrKeeperGone = errors.New("the keeper is gone")
 
 // Serve settles a process that serves, and says why ctx ends.
 func Serve(ctx context.Context) error {
-	Settle()
+	Settle(SpareThreads())
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, ErrKeeperGone) {
 		return cause
