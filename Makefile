@@ -99,7 +99,8 @@ test-prepare:
 test-unit:
 	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
 
-# The longest packages begin first: those of the packet filter wait most of their time, and nothing else would be left beside them.
+# The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
+# beside them.
 test-race: build
 	$(RACE) -skip '^TestContainer' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
 
@@ -134,7 +135,8 @@ test-lab-up test-lab-sidecar: test-lab-%: build
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(MODE_LAB)' -skip 'E20|E23Late|LabGateway$(ONCE)' ./test/attack
 
 ## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
-# A gateway of 200 agents comes by itself: a library that the others look into the kernel with knows 1,024 descriptors (select(2)).
+# A gateway of 200 agents has a process of its own: the others look into the kernel with a library that calls select(2),
+# which knows 1,024 descriptors.
 stress: export AGENT_INIT_STRESS = 1
 stress: export AGENT_INIT_BIN = $(CURDIR)/bin/agent-init
 stress: build
