@@ -88,8 +88,8 @@ func isName(text string) bool {
 		}
 		before = c
 	}
-	// An address begins with a digit, and so does what clients read as one at the end of a name.
-	return before != '.' && before != '-' && len(text)-begin <= maxLabel && text[0] >= 'a' && text[begin] >= 'a'
+	// The last label of an address, and of what clients read as one, begins with a digit.
+	return before != '.' && before != '-' && len(text)-begin <= maxLabel && text[begin] >= 'a'
 }
 
 // turned finds an entry that begins with its methods, as a request does.

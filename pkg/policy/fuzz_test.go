@@ -37,8 +37,10 @@ func FuzzParseText(f *testing.F) {
 func FuzzIsName(f *testing.F) {
 	long := strings.Repeat("a", maxLabel)
 	for _, s := range append([]string{
-		"", "a", "a.example.com", "a-b.example", "1.2.3.4", "a.1", "a.0x1f", "0a.example", "a.0b", "get", "a--b.example", "xn--nxasmq6b", "a..b", ".a", "a.", "-a.b", "a-.b", "a.-b", "a.b-",
-		"A.b", "a_b.c", "*.a.b", "!a.b", "@a", "a b", "a:1", "ä.b", "a/b", long, long + "a", long + "." + long, strings.Repeat("a.", 126) + "a", strings.Repeat("a.", 126) + "ab",
+		"", "a", "a.example.com", "a-b.example", "1.2.3.4", "1.2.3.a", "0x7f.a", "a.1", "a.0x1f", "0a.example", "a.0b", "get",
+		"a--b.example", "xn--nxasmq6b", "a..b", ".a", "a.", "-a.b", "a-.b", "a.-b", "a.b-", "A.b", "a_b.c", "*.a.b", "!a.b", "@a", "a b",
+		"a:1", "ä.b", "a/b", long, long + "a", long + "." + long,
+		strings.Repeat("a.", 126) + "a", strings.Repeat("a.", 126) + "ab",
 	}, fuzzSeeds...) {
 		f.Add(s)
 	}
@@ -58,9 +60,10 @@ func FuzzIsName(f *testing.F) {
 
 func TestIsName(t *testing.T) {
 	for s, want := range map[string]bool{
-		"a.example.com": true, "a-1.0b.example": true, "a": true, strings.Repeat("a", maxLabel) + ".b": true,
+		"a.example.com": true, "0-1.0b.example": true, "a": true, strings.Repeat("a", maxLabel) + ".b": true,
 		"": false, "1.2.3.4": false, "a.1": false, "a.0x1f": false, "a--b.c": false, "a.": false, "A.b": false, "*.a.b": false,
-		strings.Repeat("a", maxLabel+1) + ".b": false, strings.Repeat("a.", 126) + "a": true, strings.Repeat("a.", 126) + "ab": false,
+		strings.Repeat("a", maxLabel+1) + ".b": false,
+		strings.Repeat("a.", 126) + "a":        true, strings.Repeat("a.", 126) + "ab": false,
 	} {
 		if isName(s) != want {
 			t.Errorf("isName(%q) is not %v", s, want)
