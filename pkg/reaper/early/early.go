@@ -1,13 +1,14 @@
 // Package early catches the signals that reach PID 1 before main runs.
 //
 // A Go program that has not called signal.Notify dies of a TERM, even as PID 1, and the kernel drops what has no
-// handler. So this leaf package, which imports nothing but os/signal, registers in its init: that is as soon as Go code
+// handler. So this leaf package, which imports little more than os/signal, registers in its init: that is as soon as Go code
 // can run. Any other than PID 1 is left alone: it may end, as it has started nothing.
 package early
 
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -20,16 +21,36 @@ func init() {
 	}
 }
 
-// Signals returns the channel of every signal that can be forwarded, and starts to catch them if that has not begun.
-// There is one channel per process, so it has one reader.
+// Signals returns the channel of caught signals, and starts to catch those that would end or stop this process, or that
+// a child would not get back, if that has not begun. There is one channel per process, so it has one reader.
 func Signals() <-chan os.Signal {
-	signal.Notify(caught, forwardable()...)
+	signal.Notify(caught, drastic()...)
 	return caught
 }
+
+// Rest has all others caught too that a child may be meant to get. That takes a millisecond, as the runtime asks a
+// thread of its own about each (sigenable in runtime/signal_unix.go), and may go on beside all else. Until then they do
+// nothing: the runtime has a handler for each from the beginning.
+func Rest() { signal.Notify(caught, forwardable()...) }
 
 // Release gives every signal its default effect back: for commands that should simply end on a TERM or an interrupt.
 func Release() {
 	signal.Stop(caught)
+}
+
+// drastic lists those that the runtime, or the kernel, would not let pass without an effect on this process or, if
+// whoever started it has them ignored, on what it starts.
+func drastic() []os.Signal {
+	return slices.DeleteFunc(forwardable(), func(sig os.Signal) bool {
+		switch sig {
+		case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, // end it
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS, // a crash
+			syscall.SIGPIPE, // ends it where it writes to a standard output that is gone
+			syscall.SIGTSTP, syscall.SIGCONT: // have no handler of the runtime's
+			return false
+		}
+		return true
+	})
 }
 
 // forwardable lists the signals that a child may be meant to get. Those that the kernel sends for a fault are among

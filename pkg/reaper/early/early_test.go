@@ -2,6 +2,7 @@ package early
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -23,12 +24,49 @@ func TestForwardable(t *testing.T) {
 	}
 }
 
+const uncaughtVariable = "EARLY_TEST_UNCAUGHT"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(uncaughtVariable) {
+	case "rest": // nothing is caught
+		kill(func(sig os.Signal) bool { return !slices.Contains(drastic(), sig) })
+	case "drastic":
+		Signals()
+		kill(func(os.Signal) bool { return true })
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// kill sends this process all signals that it is to live through, and ends it.
+func kill(which func(os.Signal) bool) {
+	for _, sig := range slices.DeleteFunc(forwardable(), func(sig os.Signal) bool { return !which(sig) }) {
+		if err := syscall.Tgkill(os.Getpid(), syscall.Gettid(), sig.(syscall.Signal)); err != nil { // delivered as it returns
+			os.Exit(int(sig.(syscall.Signal)))
+		}
+	}
+	os.Exit(0)
+}
+
+// Until Rest was called, no signal but those that Signals takes has an effect; and with those, none has.
+func TestRestCanWait(t *testing.T) {
+	for _, which := range []string{"rest", "drastic"} {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), uncaughtVariable+"="+which)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", which, err, out)
+		}
+	}
+}
+
 // Whoever asks twice gets the same channel, with each signal once.
 func TestSignals(t *testing.T) {
 	signals := Signals()
 	if Signals() != signals {
 		t.Fatal("another channel")
 	}
+	Rest()
+	Rest()
 	defer Release()
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} {
 		if err := syscall.Kill(os.Getpid(), sig); err != nil {
