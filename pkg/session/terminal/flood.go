@@ -13,28 +13,39 @@ func (t *Terminal) flood(p []byte) (taken, looked int) {
 		t.penID != 0 || t.scr.rows[last].wrapped || !t.scr.rows[last].empty() {
 		return 0, 0
 	}
-	lines := -last
+	rows := -last // that scroll away
 	for {
-		n := printable(p[looked:min(looked+t.cols, len(p))])
-		if !bytes.HasPrefix(p[looked+n:], []byte("\r\n")) {
+		n := printable(p[looked:])
+		if !bytes.HasPrefix(p[looked+n:], []byte("\r\n")) || n > t.cols && !t.modes.has(modeAutowrap) {
 			break
 		}
 		looked += n + len("\r\n")
-		lines++
+		rows += t.rowsOf(n)
 	}
-	if lines <= 0 {
+	if rows <= 0 {
 		return 0, looked
 	}
 	for _, r := range t.scr.rows[:last] {
 		t.keep(r)
 		r.clear(space)
 	}
-	for h := &t.history; lines > 0; lines-- {
+	for h := &t.history; rows > 0; {
 		n := bytes.IndexByte(p[taken:], '\r')
-		h.text = append(append(h.text, bytes.TrimRight(p[taken:taken+n], " ")...), '\n')
+		if rows -= t.rowsOf(n); rows < 0 {
+			break // some rows of a wrapped line stay
+		}
+		line := p[taken : taken+n]
+		for ; len(line) > t.cols; line = line[t.cols:] {
+			h.text = append(append(h.text, line[:t.cols]...), goesOn...)
+			h.added()
+		}
+		h.text = append(append(h.text, bytes.TrimRight(line, " ")...), '\n')
 		h.added()
 		taken += n + len("\r\n")
 	}
 	t.cur.y = 0
 	return taken, looked
 }
+
+// rowsOf is how many rows a line of n characters takes.
+func (t *Terminal) rowsOf(n int) int { return max(1, (n+t.cols-1)/t.cols) }

@@ -27,14 +27,15 @@ func compareHistory(t *testing.T, what string, want, got *Terminal) {
 
 // TestFlood holds lines that go into the history as they are against the same lines when each is drawn.
 func TestFlood(t *testing.T) {
-	others := append([]string{"\x1b[;2r\x1b[9H", "\x1b[;2r\x1b[9H", "\x1b[44m\r\n\x1b[m"}, pieces...)
-	for seed := range uint64(2000) {
+	others := append([]string{"\x1b[;2r\x1b[9H", "\x1b[;2r\x1b[9H", "\x1b[44m\r\n\x1b[m", "\x1b[?7l", "\x1b[?7h"}, pieces...)
+	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		o := Options{Cols: 1 + r.IntN(20), Rows: 1 + r.IntN(6), Scrollback: r.IntN(60) - 1}
 		var input strings.Builder
-		other := 1 + r.IntN(50)
+		other, longest := 1+r.IntN(50), 1+r.IntN(4)
 		for range r.IntN(200) {
-			if input.WriteString("some plain text, and more"[:r.IntN(min(o.Cols+3, 26))]); r.IntN(other) == 0 {
+			text := strings.Repeat("some plain text,  and more   ", 4)
+			if input.WriteString(text[:r.IntN(longest*o.Cols+3)]); r.IntN(other) == 0 {
 				input.WriteString(others[r.IntN(len(others))])
 			}
 			input.WriteString([]string{"\r\n", "\r\n", "\r\n", " \r\n", "\n"}[r.IntN(4+r.IntN(2))])
@@ -55,18 +56,20 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A flood is not drawn: its lines are in the history, and no row ever had their cells.
+// A flood is not drawn: its lines are in the history, and no row ever had their cells. Nor has it if they are wrapped.
 func TestFloodIsNotDrawn(t *testing.T) {
-	term := New(Options{Cols: 200, Rows: 3})
-	line := strings.Repeat("x", 150) + "\r\n"
-	term.Write([]byte("\r\n\r\n" + strings.Repeat(line, 10) + "a\r\nb\r\nc\r\nd"))
-	for y, r := range term.scr.rows {
-		if cap(r.cells) > 150 {
-			t.Errorf("row %d had %d cells", y, cap(r.cells))
+	for _, cols := range []int{200, 20} {
+		term := New(Options{Cols: cols, Rows: 3})
+		line := strings.Repeat("x", 150) + "\r\n"
+		term.Write([]byte("\r\n\r\n" + strings.Repeat(line, 10) + "a\r\nb\r\nc\r\nd"))
+		for y, r := range term.scr.rows {
+			if cap(r.cells) >= 20 {
+				t.Errorf("%d columns: row %d had %d cells", cols, y, cap(r.cells))
+			}
 		}
-	}
-	if want := "\n\n" + strings.Repeat(strings.TrimSpace(line)+"\n", 10) + "a\nb\nc\nd\n"; string(term.History(false)) != want {
-		t.Errorf("history %q, want %q", term.History(false), want)
+		if want := "\n\n" + strings.Repeat(strings.TrimSpace(line)+"\n", 10) + "a\nb\nc\nd\n"; string(term.History(false)) != want {
+			t.Errorf("%d columns: history %q, want %q", cols, term.History(false), want)
+		}
 	}
 }
 
