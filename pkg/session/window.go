@@ -192,6 +192,9 @@ func (w *window) gather(fd int) bool {
 		if w.n += m; m < readLittle { // there is hardly more
 			return true
 		}
+		if w.n >= readMuch {
+			w.master.Flood(fd)
+		}
 	}
 	return true
 }

@@ -45,7 +45,7 @@ func drastic() []os.Signal {
 		switch sig {
 		case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, // end it
 			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS, // a crash
-			syscall.SIGPIPE, // ends it where it writes to a standard output that is gone
+			syscall.SIGPIPE,                  // ends it where it writes to a standard output that is gone
 			syscall.SIGTSTP, syscall.SIGCONT: // have no handler of the runtime's
 			return false
 		}

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/nowait"
 )
 
 // pair returns both ends of a connection.
@@ -54,6 +57,49 @@ func TestRead(t *testing.T) {
 	later(far.Close)
 	if _, err := near.Read(b); err != io.EOF {
 		t.Errorf("the other end went, and the read said %v", err)
+	}
+}
+
+// TestFlood: while much is read, nobody is woken up; and what comes just before somebody is again, is not missed.
+func TestFlood(t *testing.T) {
+	near, far := pair(t)
+	if err := near.ReadUntil(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	// read waits for something. It calls nothing each time that nothing is there, and again once it is heard of.
+	read := func(nothing func()) string {
+		n := 0
+		err := near.ReadBy(func(fd int) bool {
+			if n, _ = nowait.Read(fd, b); n > 0 {
+				near.Flood(fd)
+				return true
+			}
+			nothing()
+			return false
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	write := func(text string) func() { return sync.OnceFunc(func() { far.WriteNow([]byte(text)) }) }
+	first, more, last := write("first"), write("more"), write("last")
+	for _, c := range []struct {
+		want    string
+		nothing func()
+	}{
+		{"first", func() { later(first) }}, // heard of while it is there: then the kernel tells of nothing more
+		{"more", more},                     // nobody hears of it
+		{"last", func() { later(last) }},
+	} {
+		if got := read(c.nothing); got != c.want {
+			t.Errorf("read %q, want %q", got, c.want)
+		}
+	}
+	write("unheard")()
+	if n, _ := nowait.Poll(near.in.ep, make([]unix.EpollEvent, 1)); n > 0 {
+		t.Error("woken up in the middle of a flood")
 	}
 }
 
