@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,6 +79,7 @@ const (
 
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
+	begun := stage.Starting()
 	var c stage.GuardConfig
 	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
 	if err != nil {
@@ -128,13 +128,11 @@ func Run(ctx context.Context) error {
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
+	begun(stage.SmallHeap)
 	return stage.Serve(ctx)
 }
 
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
-	// Until the policy is read, collecting only takes time.
-	debug.SetGCPercent(-1)
-	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 		servers: c.Servers, broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(), bursts: stage.SmallBursts(),

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -59,10 +58,6 @@ func (b *base) steps(ctx context.Context) (*keeper, error) {
 	return k, s.err
 }
 
-// largeHeap is the GC percentage until the start has settled: the first collection comes at 16 MiB, or at five times of
-// what is live (debug.SetGCPercent).
-const largeHeap = 400
-
 // boot runs the steps. Its error is a fault that says which of them failed.
 func (b *base) boot(ctx context.Context) (*keeper, error) {
 	started := time.Now()
@@ -71,13 +66,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 			"  --mode monitor: THE NETWORK IS NOT CONFINED. What the policy denies is let through, and logged. ",
 			"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ")
 	}
-	// A start is too short to be worth collecting in, and so is that of the agent, which needs the processors.
-	// None may be asked for meanwhile: see stage.Bursts.
-	debug.SetGCPercent(-1)
-	defer func() {
-		debug.SetGCPercent(largeHeap)
-		time.AfterFunc(stage.SettleTime, func() { debug.SetGCPercent(stage.SmallHeap) })
-	}()
+	defer stage.Starting()(stage.SmallHeap)
 	k, err := b.steps(ctx)
 	if err != nil {
 		return nil, err
