@@ -125,10 +125,10 @@ func Run(ctx context.Context) error {
 	if !c.Reduced {
 		go g.readDrops(ctx, record)
 	}
+	begun(stage.SmallHeap)
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	begun(stage.SmallHeap)
 	return stage.Serve(ctx)
 }
 

@@ -66,8 +66,9 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 			"  --mode monitor: THE NETWORK IS NOT CONFINED. What the policy denies is let through, and logged. ",
 			"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ")
 	}
-	defer stage.Starting()(stage.SmallHeap)
+	begun := stage.Starting()
 	k, err := b.steps(ctx)
+	begun(stage.SmallHeap)
 	if err != nil {
 		return nil, err
 	}

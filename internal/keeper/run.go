@@ -66,7 +66,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	if text.IsTerminal(os.Stderr) {
 		level.Set(math.MaxInt)
 	}
-	<-forwardable // whatever the agent handles from its first moment on
+	<-forwardable // the agent may handle any of them from its first moment on
 	agent, next, err := up.agent.start(ctx, stdin, args, dir)
 	if err != nil {
 		return b.fail(fault.Of(err, "start the agent"))

@@ -18,15 +18,15 @@ const SmallHeap = 50
 // SettleTime is when what a start does at its end is over.
 const SettleTime = 2 * time.Second
 
-// What follows a start needs the processors, so little is collected meanwhile: at 16 MiB, or at five times of what is live
-// (debug.SetGCPercent). To go on so until all names are resolved would leave a larger heap for ever.
+// What follows a start needs the processors, so little is collected meanwhile: at 16 MiB, or at five times of what is
+// live (debug.SetGCPercent). To go on so until all names are resolved would leave a larger heap for ever.
 const (
 	startingHeap = 400
 	startingTime = 200 * time.Millisecond
 )
 
-// Starting is for the beginning of a start, which is too short to be worth collecting in. None may be asked for before
-// begun is called, which has the percentage be as given a little later: see Bursts.
+// Starting is for the beginning of a start, which is too short to be worth collecting in. No collection may be forced
+// until begun is called (see Bursts), which sets the percentage a little later.
 func Starting() (begun func(percent int)) {
 	debug.SetGCPercent(-1)
 	return func(percent int) {

@@ -22,7 +22,7 @@ func init() {
 }
 
 // Signals returns the channel of caught signals, and starts to catch those that would end or stop this process, or that
-// a child would not get back, if that has not begun. There is one channel per process, so it has one reader.
+// a child would inherit as ignored, if that has not begun. There is one channel per process, so it has one reader.
 func Signals() <-chan os.Signal {
 	signal.Notify(caught, drastic()...)
 	return caught
@@ -38,13 +38,14 @@ func Release() {
 	signal.Stop(caught)
 }
 
-// drastic lists those that the runtime, or the kernel, would not let pass without an effect on this process or, if
-// whoever started it has them ignored, on what it starts.
+// drastic lists the signals that have an effect also if nobody is told of them: they end or stop this process, or a
+// child inherits that they are ignored.
 func drastic() []os.Signal {
 	return slices.DeleteFunc(forwardable(), func(sig os.Signal) bool {
 		switch sig {
 		case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, // end it
-			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS, // a crash
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, // crash it
+			syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
 			syscall.SIGPIPE,                  // ends it where it writes to a standard output that is gone
 			syscall.SIGTSTP, syscall.SIGCONT: // have no handler of the runtime's
 			return false

@@ -3,6 +3,7 @@ package early
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 
 // kill sends this process all signals that it is to live through, and ends it.
 func kill(which func(os.Signal) bool) {
+	runtime.LockOSThread()
 	for _, sig := range slices.DeleteFunc(forwardable(), func(sig os.Signal) bool { return !which(sig) }) {
 		if err := syscall.Tgkill(os.Getpid(), syscall.Gettid(), sig.(syscall.Signal)); err != nil { // delivered as it returns
 			os.Exit(int(sig.(syscall.Signal)))

@@ -2,9 +2,9 @@ package terminal
 
 import "bytes"
 
-// flood takes lines of plain text that p begins with, and that nobody will see: as many lines follow as there are rows.
-// They go into the history as they are, for to draw and to read back each cell takes ten times as long. It returns how
-// much of p it took, and how much needs no second look.
+// flood takes lines of plain text that p begins with, and that nobody will see: as many rows follow as the screen has.
+// They go into the history as they are, cut at its width, for to draw and to read back each cell takes ten times as long.
+// It returns how much of p it took, and how much needs no second look.
 //
 // It is called behind a line feed. What it leaves of p brings the screen to where it would be.
 func (t *Terminal) flood(p []byte) (taken, looked int) {

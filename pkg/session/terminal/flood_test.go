@@ -56,7 +56,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A flood is not drawn: its lines are in the history, and no row ever had their cells. Nor has it if they are wrapped.
+// A flood is not drawn: its lines are in the history, and no row ever had their cells. The same holds for wrapped lines.
 func TestFloodIsNotDrawn(t *testing.T) {
 	for _, cols := range []int{200, 20} {
 		term := New(Options{Cols: cols, Rows: 3})

@@ -86,20 +86,19 @@ func (f *File) tryOnce(uintptr) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	f.closed = f.fd < 0
-	if f.closed || f.try(f.fd) {
-		return true
+	for !f.closed && !f.try(f.fd) {
+		if !f.deaf {
+			return false
+		}
+		// From here on it hears of what comes; what has come before, it may never (ep_modify in fs/eventpoll.c).
+		f.deaf = false
+		f.closed = f.in.Watch(f.fd, unix.EPOLLIN) != nil
 	}
-	if !f.deaf {
-		return false
-	}
-	// From here on it hears of what comes; what has come before, it may never (ep_modify in fs/eventpoll.c).
-	f.deaf = false
-	f.closed = f.in.Watch(f.fd, unix.EPOLLIN) != nil
-	return f.closed || f.try(f.fd)
+	return true
 }
 
 // Flood is for a try that has found much, returns true, and is called again anyway. Until it finds nothing, no thread is
-// woken up for what there is to read. Else the one that waits for the runtime's poller would be, by each piece.
+// woken up for what there is to read. Otherwise each piece wakes the thread that waits in the runtime's poller.
 func (f *File) Flood(fd int) {
 	if !f.deaf {
 		f.deaf = f.in.Watch(fd, 0) == nil
