@@ -101,6 +101,9 @@ func session(t *testing.T) *world {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.ready()
+	if !eventually(20*time.Second, func() bool { return w.root("agent-init", "sessions").Code == 0 }) { // what is ready is the network
+		t.Fatalf("there is no session: %s", w.agent.Stderr())
+	}
 	w.box.ForgetPackets()
 	return w
 }
