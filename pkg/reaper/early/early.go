@@ -1,8 +1,8 @@
 // Package early catches the signals that reach PID 1 before main runs.
 //
 // A Go program that has not called signal.Notify dies of a TERM, even as PID 1, and the kernel drops what has no
-// handler. So this leaf package, which imports little more than os/signal, registers in its init: that is as soon as Go code
-// can run. Any other than PID 1 is left alone: it may end, as it has started nothing.
+// handler. So this leaf package, which imports little more than os/signal, registers in its init: that is as soon as Go
+// code can run. Any other than PID 1 is left alone: it may end, as it has started nothing.
 package early
 
 import (
