@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -54,55 +53,46 @@ func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Pro
 	if beside {
 		o.Stderr = nil
 	}
-	if beside || os.Getpid() != 1 { // there may be an agent
-		exe, path, err := stage.UnreadableSelf(stage.FDAlone)
-		if err != nil {
-			return nil, err
-		}
-		defer exe.Close()
-		o.Files = []*os.File{exe}
-		o.Spec.Argv[0] = path
-	} else { // there is nobody yet who could stop it
-		forker, err := privdrop.NewForker(o.Spec)
-		if err != nil {
-			return nil, err
-		}
-		defer forker.End()
-		o.Forker = forker
+	// A process of the agent's uid may be there already, also before the agent itself.
+	exe, path, err := stage.UnreadableSelf(stage.FDAlone)
+	if err != nil {
+		return nil, err
 	}
+	defer exe.Close()
+	o.Files, o.Spec.Argv[0] = []*os.File{exe}, path
 	return stage.Spawn(a.reaper, o)
 }
 
-// prove has it try what is in plan, once.
+// prove lets the process try what is in plan, once. It waits no longer than ctx and selftest.Time, even for a process
+// that somebody stopped.
 func (p *prober) prove(ctx context.Context, plan selftest.Plan) (selftest.Report, error) {
-	end := time.Now().Add(selftest.Time)
-	ctx, cancel := context.WithDeadline(ctx, end)
+	ctx, cancel := context.WithTimeout(ctx, selftest.Time)
 	defer cancel()
-	if err := errors.Join(p.report.SetReadDeadline(end), p.plan.SetWriteDeadline(end)); err != nil {
-		return selftest.Report{}, err
-	}
+	defer context.AfterFunc(ctx, p.close)()
 	told := text.JSONLine(p.plan, plan) // one that has ended is seen below
 	report, decoded := selftest.ReadPacked(p.report)
 	st, err := p.proc.Wait(ctx)
 	if err != nil {
-		return selftest.Report{}, errors.New("it did not end in time")
+		return selftest.Report{}, fmt.Errorf("it did not end in time: %w", context.Cause(ctx))
 	}
 	if decoded != nil {
 		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, errors.Join(decoded, told))
+	}
+	if err := plan.Answered(report); err != nil {
+		return selftest.Report{}, err
 	}
 	// Both must say so: the report is for people, the status is the verdict.
 	report.OK = report.OK && st.Code() == fault.OK
 	return report, nil
 }
 
-// end is for one that has proved, and for one that is not needed any more: without a plan, it ends by itself.
+// end ends the process, if it has not ended yet.
 func (p *prober) end(k *base) {
 	p.close()
+	stage.Kill(k.log, p.proc, syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := p.proc.Wait(ctx); err != nil {
-		stage.Kill(k.log, p.proc, syscall.SIGKILL)
-	}
+	_, _ = p.proc.Wait(ctx) // the reaper has it afterwards
 }
 
 func (p *prober) close() {

@@ -56,9 +56,6 @@ func (f *Forker) Do(fork func()) {
 	<-done
 }
 
-// End ends the thread. Nothing is forked there any more.
-func (f *Forker) End() { close(f.work) }
-
 // Credential is who a process that is forked becomes.
 func (id Identity) Credential() (*syscall.Credential, error) {
 	if err := id.check(); err != nil {

@@ -70,7 +70,6 @@ func forkerRole() int {
 	status, _ := readStatus()
 	f.Caller = fmt.Sprint(map[string]string(status))
 	f.Confirm = fmt.Sprint(Confirm())
-	forker.End()
 	_ = json.NewEncoder(os.Stdout).Encode(f)
 	return 0
 }

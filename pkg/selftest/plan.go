@@ -30,6 +30,7 @@
 package selftest
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -149,4 +150,47 @@ func (p Plan) Missing() []string {
 		need("names to reach", len(p.Reach))
 	}
 	return m
+}
+
+// Answered says whether r has a check for each thing that p names, with the outcome that p wants of it. What only the
+// child can know (the servers of its resolv.conf, its privileges) is in r besides.
+func (p Plan) Answered(r Report) error {
+	type tried struct{ name, target, want string }
+	done := make(map[tried]bool, len(r.Checks))
+	for _, c := range r.Checks {
+		done[tried{c.Name, Clean(c.Target), c.Want}] = true
+	}
+	var missing []string
+	must := func(name, want string, targets ...string) {
+		for _, t := range targets {
+			if !done[tried{name, Clean(t), want}] {
+				missing = append(missing, name+" "+t)
+			}
+		}
+	}
+	for _, name := range p.Denied {
+		must("denied-name", Blocked, Target{Name: name, Port: 443}.String())
+		for _, s := range p.DNS {
+			must("dns-direct", Blocked, s.String()+"/udp", s.String()+"/tcp")
+		}
+	}
+	must("tcp", Blocked, written(p.TCP)...)
+	must("udp", Blocked, written(p.UDP)...)
+	must("ping", Blocked, written(p.Ping)...)
+	must("metadata", Blocked, written(p.Metadata)...)
+	must("block", Blocked, written(p.Block)...)
+	must("inspected", Blocked, written(p.Inspected)...)
+	must("required", Reachable, written(p.Required)...)
+	must("reach", Reachable, written(p.Reach)...)
+	if len(missing) > 0 {
+		return fmt.Errorf("its report does not answer %d checks of the plan: %s", len(missing), missing[0])
+	}
+	return nil
+}
+
+func written[T fmt.Stringer](of []T) (out []string) {
+	for _, t := range of {
+		out = append(out, t.String())
+	}
+	return out
 }

@@ -108,3 +108,42 @@ func TestClean(t *testing.T) {
 		t.Errorf("%d bytes, %q", len(got), got)
 	}
 }
+
+// TestAnswered: a report that leaves out a check of the plan, or wants another outcome of it, is none.
+func TestAnswered(t *testing.T) {
+	p := DefaultPlan("denied.test")
+	p.Block, p.Required, p.Reach = []Target{{Name: "b.test", Port: 1}}, []Target{{Name: "r.test", Port: 443}}, []Target{{Name: "o.test", Port: 2}}
+	p.Inspected = []Target{{Name: "i.test", Port: 443}}
+	var checks []Check
+	blocked := func(name string, targets ...string) {
+		for _, target := range targets {
+			checks = append(checks, Check{Name: name, Target: target, Want: Blocked, Got: Blocked, OK: true})
+		}
+	}
+	for _, s := range p.DNS {
+		blocked("dns-direct", s.String()+"/udp", s.String()+"/tcp")
+	}
+	blocked("denied-name", "denied.test:443")
+	blocked("tcp", written(p.TCP)...)
+	blocked("udp", written(p.UDP)...)
+	blocked("ping", written(p.Ping)...)
+	blocked("metadata", written(p.Metadata)...)
+	blocked("block", "b.test:1")
+	blocked("inspected", "i.test:443")
+	for name, target := range map[string]string{"required": "r.test:443", "reach": "o.test:2"} {
+		checks = append(checks, Check{Name: name, Target: target, Want: Reachable, Got: Reachable, OK: true})
+	}
+	if err := p.Answered(Report{Checks: checks}); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range checks {
+		if err := p.Answered(Report{Checks: slices.Delete(slices.Clone(checks), i, i+1)}); err == nil {
+			t.Errorf("left out, and nobody notices: %+v", c)
+		}
+		turned := slices.Clone(checks)
+		turned[i].Want, turned[i].Got = turned[i].Want+"?", turned[i].Got+"?"
+		if err := p.Answered(Report{Checks: turned}); err == nil {
+			t.Errorf("wants something else, and nobody notices: %+v", c)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package attack
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,5 +36,45 @@ func TestLabX27StoppedProbes(t *testing.T) {
 			}
 			w.upstreamOnlyOr("ok.test")
 		})
+	}
+}
+
+// TestLabX27FirstProbe: a process of the agent's uid is in the container before the agent, as one of docker exec can be. It
+// can't trace the first self-test's process, and so write its report. It can stop it; a request to end is heeded all
+// the same, before the minute is over that a self-test may take.
+func TestLabX27FirstProbe(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetLatency(lab.Patience) // which the self-test waits for
+	w := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "true")
+	var probe inmate
+	if !eventually(lab.Patience, func() bool {
+		all := inmates(t, w.agent)
+		i := slices.IndexFunc(all, func(p inmate) bool { return p.uid == lab.AgentUID && strings.HasSuffix(p.args, " __probe") })
+		if i >= 0 {
+			probe = all[i]
+		}
+		return i >= 0
+	}) {
+		t.Fatal("no process of a self-test")
+	}
+	pid := strconv.Itoa(probe.pid)
+	if p := w.box.Poke(lab.AgentUID, "ptrace", pid); p.Errno != "EPERM" {
+		t.Errorf("its uid may trace it: %s", p)
+	}
+	// It was so from its first instruction on: what it executes is a file that the agent can't read (would_dump, fs/exec.c).
+	var program unix.Stat_t
+	if must(t, unix.Stat(fmt.Sprintf("/proc/%d/exe", probe.host), &program)); program.Mode&0o444 != 0 || program.Uid != 0 {
+		t.Errorf("it executes a file of uid %d, mode %o", program.Uid, program.Mode)
+	}
+	if p := w.box.Poke(lab.AgentUID, "kill", pid, "STOP"); !p.OK {
+		t.Errorf("proves nothing, it was not stopped: %s", p)
+	}
+	if !eventually(lab.Patience, func() bool { return strings.Contains(w.agent.Stderr(), "prove the confinement") }) {
+		t.Fatalf("it does not wait for the self-test: %s", w.agent.Stderr())
+	}
+	must(t, w.agent.Signal(unix.SIGTERM))
+	if r := w.agent.Wait(30 * time.Second); r.Code != 128+int(unix.SIGTERM) {
+		t.Errorf("told to end: %s", r)
 	}
 }
