@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -74,6 +75,14 @@ func (a *agent) start(ctx context.Context, stdin *os.File, args []string, dir st
 	}
 	a.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: p.Pid(), Comm: argv[0], Reason: "agent started as " + a.identity.Name})
 	return p, next, nil
+}
+
+// hangUp is for reaper.Options.Forwarded. A shell that has begun too late to ignore a TERM has ended by it: only a look
+// behind the TERM finds all that ignore it.
+func (a *agent) hangUp(sig syscall.Signal) {
+	if sig == syscall.SIGTERM && a.session != nil {
+		go a.session.HangUp()
+	}
 }
 
 // execute has the stage that waits become the command, or a new one if there is none.

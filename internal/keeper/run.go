@@ -73,7 +73,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	started <- up
 	st := b.reaper.Supervise(agent, reaper.Options{
-		Signals: signals, Grace: c.Grace, Group: signalGroups[c.SignalTarget], Next: next,
+		Signals: signals, Grace: c.Grace, Group: signalGroups[c.SignalTarget], Forwarded: up.agent.hangUp, Next: next,
 	})
 	ended := "agent ended: " + st.String()
 	b.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: ended})
@@ -107,17 +107,11 @@ type running struct {
 func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan running, agent chan<- os.Signal) {
 	var up running
 	var late os.Signal
-	hand := func(sig os.Signal) {
-		if sig == syscall.SIGTERM && up.agent.session != nil {
-			go up.agent.session.HangUp()
-		}
-		agent <- sig
-	}
 	for {
 		select {
 		case up = <-started:
 			if late != nil {
-				hand(late)
+				agent <- late
 			}
 		case sig := <-received:
 			running := up.agent != nil
@@ -129,7 +123,7 @@ func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, sta
 			case sig == syscall.SIGPIPE:
 				// Who asked the keeper has gone before the answer. It is nobody's end.
 			case running:
-				hand(sig)
+				agent <- sig
 			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
 				late = sig
 				stop(ending(sig.(syscall.Signal)))

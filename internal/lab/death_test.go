@@ -13,6 +13,34 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+const ignoringEnv = "LAB_TEST_IGNORING"
+
+// TestKernelIgnoresNothing: what nohup, or a script's &, has the tests ignore is not ignored in a box, also once the lab
+// is closed that was the first to keep it out.
+func TestKernelIgnoresNothing(t *testing.T) {
+	lab.Require(t)
+	if os.Getenv(ignoringEnv) == "" {
+		cmd := exec.Command("sh", "-c", `trap "" HUP INT; exec "$@"`, "sh", os.Args[0], "-test.run=^TestKernelIgnoresNothing$")
+		cmd.Env = append(os.Environ(), ignoringEnv+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	first, second := lab.New(t, lab.Options{}), lab.New(t, lab.Options{})
+	first.Close()
+	b := second.NewBox(lab.BoxOptions{})
+	asked := lab.Cmd{Args: []string{"grep", "SigIgn", "/proc/self/status"}}
+	const nothing = "SigIgn:\t0000000000000000\n"
+	if r := b.Run(asked); r.Stdout != nothing {
+		t.Errorf("PID 1 ignores %s", r)
+	}
+	b.Idle()
+	if r := b.Exec(asked); r.Stdout != nothing {
+		t.Errorf("a command beside it ignores %s", r)
+	}
+}
+
 const deathEnv = "LAB_TEST_TO_BE_KILLED"
 
 // TestKernelDeath kills a process that has a lab: its boxes must end with it.

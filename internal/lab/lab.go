@@ -102,11 +102,7 @@ func (l *Lab) start(opts Options) (err error) {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors out of the boxes: %w", err)
 	}
-	if signal.Ignored(unix.SIGHUP) { // by nohup; what starts in a box is not to inherit that
-		hup := make(chan os.Signal, 1)
-		signal.Notify(hup, unix.SIGHUP)
-		l.onClose(func() error { signal.Stop(hup); return nil })
-	}
+	ignoreNothing()
 	l.spawner = newSpawner()
 	l.onClose(l.spawner.close)
 	if err := l.startInternet(opts.Within); err != nil {
@@ -130,6 +126,16 @@ func (l *Lab) start(opts Options) (err error) {
 	l.Web.Handle("api.anthropic.com", fakellm.New())
 	return nil
 }
+
+// ignoreNothing keeps what nohup, or a script's &, had this process ignore out of the boxes: what is caught is reset as a
+// command is executed. It stays so for good, since other labs may have begun meanwhile.
+var ignoreNothing = sync.OnceFunc(func() {
+	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+})
 
 func (l *Lab) startInternet(within string) (err error) {
 	if within == "" {

@@ -52,6 +52,9 @@ func Run() error {
 		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
 			return fault.New(fault.Privilege, "use --session never", "take the terminal: %w", err)
 		}
+		// What nohup, or a script's &, had us ignore would stay ignored: this terminal has an end and a ^C of its own. What
+		// is caught is reset as the command is executed.
+		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
 	}
 	if order.Front {
 		signal.Ignore(unix.SIGTTOU) // or it would stop us; the command gets the default back

@@ -216,6 +216,21 @@ func TestKernelTermEndsAStoppedChild(t *testing.T) {
 	}
 }
 
+// Who looks at what a signal has done to the tree looks after it was sent.
+func TestKernelForwarded(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Forwarded: true, Argv: sh("echo ready; exec sleep 1000")})
+		b.out.until(t, "ready")
+		b.signal(syscall.SIGTERM)
+		if got := b.err.until(t, "forwarded"); got[len(got)-1] != "forwarded 15: signal 15 (terminated), <nil>" {
+			t.Errorf("%s: %q", k, got)
+		}
+		if got := b.exit(); got != 143 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
 // A main child that stops itself with nobody there to resume it goes on.
 func TestKernelStoppedMainIsResumed(t *testing.T) {
 	for _, k := range kinds {

@@ -2,6 +2,7 @@ package reaper
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,7 @@ type initSpec struct {
 	Fallback   bool     // with a SignalAs
 	Helper     []string // a helper, which has to outlive the tree
 	Count      int      // short-lived children, whose statuses are checked
+	Forwarded  bool     // report on stderr how main has ended by the time that it was sent a signal
 	Left       bool     // report on stderr how many processes are left at the end
 }
 
@@ -120,6 +122,14 @@ func initRole() int {
 	fmt.Fprintf(os.Stderr, "main %d\n", main.Pid())
 
 	options := Options{Signals: signals, Grace: spec.Grace}
+	if spec.Forwarded {
+		options.Forwarded = func(sig syscall.Signal) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			st, err := main.Wait(ctx)
+			fmt.Fprintf(os.Stderr, "forwarded %d: %v, %v\n", sig, st, err)
+		}
+	}
 	status := r.Supervise(main, options)
 	if spec.Left {
 		n := 0

@@ -29,6 +29,9 @@ type Options struct {
 	// to the child alone. Nil means that TERM, INT, HUP and QUIT are.
 	Group func(syscall.Signal) bool
 
+	// Forwarded, if not nil, is called once a signal was sent to the main child. It does not block.
+	Forwarded func(syscall.Signal)
+
 	// Next, if not nil, names another process to take main's place, with its status,
 	// when that has ended of itself. If it names none, the rest of the tree is ended.
 	Next func() *Process
@@ -119,6 +122,9 @@ func (s *supervision) forward(received os.Signal) {
 	}
 	if sig == syscall.SIGTERM || sig == syscall.SIGCONT {
 		s.continueGroup()
+	}
+	if s.options.Forwarded != nil {
+		s.options.Forwarded(sig)
 	}
 	if sig == syscall.SIGTERM || sig == syscall.SIGINT && s.terms > 0 {
 		s.terms++

@@ -11,19 +11,28 @@ import (
 )
 
 // TestLabEndOfShell: an interactive shell ignores TERM. In a window it ends with its
-// terminal, and the container with it, before anything has to be killed.
+// terminal, and the container with it, before anything has to be killed. Nothing else is ignored in there, also if
+// nohup, or a script's &, had agent-init ignore what ends a terminal's programs.
 func TestLabEndOfShell(t *testing.T) {
 	lab.Require(t)
 	// What such a shell does about signals, with grace enough to tell a KILL from it.
-	const shell = `trap "" TERM; trap "echo hung up >/tmp/end; exit 7" HUP; echo >/tmp/begun; while :; do sleep 0.1; done`
-	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--grace", "10m", "--", "sh", "-c", shell)
-	w.ready()
-	if !eventually(time.Minute, func() bool { _, err := w.box.ReadFile("/tmp/begun"); return err == nil }) {
-		t.Fatal("the shell has not begun")
-	}
-	must(t, w.agent.Signal(unix.SIGTERM))
-	if r := w.agent.Wait(2 * time.Minute); r.Code != 7 {
-		t.Errorf("%s", r)
+	const shell = `grep SigIgn /proc/$$/status >/tmp/ignored; trap "" TERM; trap "exit 7" HUP; echo >/tmp/begun; while :; do sleep 0.1; done`
+	for name, begin := range map[string]string{"engine": "", "nohup": `trap "" HUP INT; `} {
+		t.Run(name, func(t *testing.T) {
+			w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "sh", "-c", begin+`exec "$@"`, "sh",
+				"agent-init", "run", "--session", "always", "--grace", "10m", "--", "sh", "-c", shell)
+			w.ready()
+			if !eventually(lab.Patience, func() bool { _, err := w.box.ReadFile("/tmp/begun"); return err == nil }) {
+				t.Fatal("the shell has not begun")
+			}
+			if got, err := w.box.ReadFile("/tmp/ignored"); string(got) != "SigIgn:\t0000000000000000\n" {
+				t.Errorf("the window began with %s, %v", got, err)
+			}
+			must(t, w.agent.Signal(unix.SIGTERM))
+			if r := w.agent.Wait(0); r.Code != 7 {
+				t.Errorf("%s", r)
+			}
+		})
 	}
 }
 
