@@ -47,15 +47,3 @@ func transfer(number uintptr, fd int, b []byte) (int, unix.Errno) {
 		}
 	}
 }
-
-// Close closes a descriptor whose end is nothing to wait for: a socket without SO_LINGER, or with one of no time.
-func Close(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
-
-// Poll returns how many of the events of an epoll(7) are there.
-func Poll(epoll int, events []unix.EpollEvent) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), 0
-}

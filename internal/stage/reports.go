@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -46,9 +45,9 @@ func (r *reports) record(e audit.Event) {
 
 // fits sends what there is room for. A limit of time would wake up a thread, for each event.
 func (r *reports) fits(packed []byte) bool {
-	errno := unix.EBADF
-	r.raw.Control(func(fd uintptr) { _, errno = nowait.Write(int(fd), packed) })
-	return errno == 0
+	err := error(unix.EBADF)
+	r.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), packed) })
+	return err == nil
 }
 
 func (r *reports) waits(packed []byte) bool {

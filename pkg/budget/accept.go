@@ -13,11 +13,6 @@ import (
 // scarce are failures that pass when something else is closed.
 var scarce = []error{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
 
-// Scarce says whether an error of accept(2) passes when something else is closed.
-func Scarce(err error) bool {
-	return slices.ContainsFunc(scarce, func(e error) bool { return errors.Is(err, e) })
-}
-
 // Accept has serve take each connection that comes to l, until l fails, which is no error
 // once ctx has ended. While descriptors or memory are short, the backlog waits.
 func Accept(ctx context.Context, l net.Listener, log *slog.Logger, serve func(net.Conn)) error {
@@ -33,7 +28,7 @@ func Accept(ctx context.Context, l net.Listener, log *slog.Logger, serve func(ne
 		case err == nil:
 			pause = least
 			serve(conn)
-		case !Scarce(err):
+		case !slices.ContainsFunc(scarce, func(e error) bool { return errors.Is(err, e) }):
 			return err
 		default:
 			log.Warn("no connection can be accepted", "on", l.Addr(), "error", err)

@@ -72,7 +72,6 @@ func BenchmarkKernelBulk(b *testing.B) {
 	defer unix.Close(here)
 	run(b, "", "ip", "link", "set", "lo", "up")
 	r := newRig(b, func(c *settings) {
-		slowly(c)
 		dial := c.dial
 		c.dial = func(ctx context.Context, to netip.AddrPort) (conn *net.TCPConn, err error) {
 			done := make(chan struct{})

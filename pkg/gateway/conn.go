@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,13 +14,12 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// conn is one redirected connection. It begins with an express, or with one goroutine until it is judged, and one for each
-// direction after that.
+// conn is one redirected connection, with one goroutine until it is judged, and one for each direction after that.
 type conn struct {
 	s      *Server
 	began  time.Time
 	peer   netip.AddrPort // who has made it
-	client *net.TCPConn   // nil while an express has it
+	client *net.TCPConn
 	from   *source        // of client
 	to     netip.AddrPort // the original destination, or instead of one of Config.Own, where it goes on to
 	own    bool           // it came to one of those, and does not go on yet
@@ -36,34 +34,27 @@ type conn struct {
 	active  atomic.Int64 // when the last byte came: nanoseconds since began
 	by      atomic.Pointer[audit.Process]
 
-	mu        sync.Mutex
-	passage   *passage     // nil once an express has left it
-	server    *net.TCPConn // nil until connected, and while an express has it
-	connected bool         // onward
-	uses      []use        // oldest first: what Recheck looks at
-	users     int          // an express or goroutines, each of which calls done
-	ended     int          // directions that came to their end
-	broken    bool         // a write failed: the reader of that socket will see why
-	passed    bool         // what it is used for is passed on here, and not handed over
-	handed    bool         // it is the broker's
-	proxied   bool         // it goes by the upstream proxy
-	over      bool
-	result    audit.Verdict
-	reason    string
+	mu      sync.Mutex
+	server  *net.TCPConn // nil until connected
+	uses    []use        // oldest first: what Recheck looks at
+	users   int          // goroutines, each of which calls done
+	ended   int          // directions that came to their end
+	broken  bool         // a write failed: the reader of that socket will see why
+	passed  bool         // what it is used for is passed on here, and not handed over
+	handed  bool         // it is the broker's
+	proxied bool         // it goes by the upstream proxy
+	over    bool
+	result  audit.Verdict
+	reason  string
 }
 
 func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	defer c.done()
+	defer c.stop()
 	if err := c.prepare(own); err != nil {
 		c.refuse(err)
 		return
 	}
-	c.judge(ctx)
-}
-
-// judge decides about the connection, and has it relayed, handed over or refused. It is called once.
-func (c *conn) judge(ctx context.Context) {
-	defer c.stop()
 	var err error
 	r, direct := c.direct(ctx)
 	switch {
@@ -88,10 +79,8 @@ func (c *conn) serveNamed(ctx context.Context) error {
 		return c.serveHTTP(ctx)
 	}
 	c.client.SetReadDeadline(c.began.Add(c.s.limits.hello))
-	if len(c.from.held()) == 0 {
-		if err := c.from.fill(); err != nil {
-			return err
-		}
+	if err := c.from.fill(); err != nil {
+		return err
 	}
 	if c.from.held()[0] == recordHandshake {
 		return c.serveTLS(ctx)
@@ -100,35 +89,21 @@ func (c *conn) serveNamed(ctx context.Context) error {
 }
 
 func (c *conn) prepare(own netip.AddrPort) error {
-	raw, err := c.client.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var to netip.AddrPort
-	local := c.client.LocalAddr().(*net.TCPAddr).AddrPort()
-	failed := raw.Control(func(fd uintptr) { to, err = c.s.original(int(fd), local) })
-	if err := c.locate(to, cmp.Or(failed, err), local, own); err != nil {
-		return err
-	}
-	if err := c.client.SetKeepAliveConfig(keepAlive); err != nil {
-		return err
-	}
-	c.from, err = newSource(c.client)
-	return err
-}
-
-// locate notes where the connection was going to, by what was found: own is the listener's address.
-func (c *conn) locate(to netip.AddrPort, err error, local, own netip.AddrPort) error {
+	to, err := c.s.original(c.client)
 	if err != nil || !to.IsValid() {
 		c.s.config.Log.Debug("no original destination", "error", err)
 		return refusedNoOriginal
 	}
 	c.to = unmap(to)
-	if c.to == own || c.to == unmap(local) {
+	if c.to == own || c.to == unmap(c.client.LocalAddr().(*net.TCPAddr).AddrPort()) {
 		return refusedDirect
 	}
 	c.own = slices.Contains(c.s.config.Own, c.to.Addr())
-	return nil
+	if err := c.client.SetKeepAliveConfig(keepAlive); err != nil {
+		return err
+	}
+	c.from, err = newSource(c.client)
+	return err
 }
 
 func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
@@ -157,7 +132,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.mu.Lock()
 	over := c.over
 	if !over {
-		c.server, c.connected = server, true
+		c.server = server
 	}
 	c.mu.Unlock()
 	if over {
@@ -192,7 +167,7 @@ func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
 func (c *conn) goes() (onward, proxied bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.connected, c.proxied
+	return c.server != nil, c.proxied
 }
 
 // otherWay says whether what r is about would go another way than c does.
@@ -245,24 +220,12 @@ func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, tru
 func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, false) }
 
 func (c *conn) conclude(v audit.Verdict, reason string, reset bool) {
-	if c.settle(v, reason, reset) != nil {
-		go c.done() // for the express: who ends many connections does not wait until each is recorded
-	}
-}
-
-// settle returns what an express has lost by it.
-func (c *conn) settle(v audit.Verdict, reason string, reset bool) *passage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		return nil
+		return
 	}
 	c.over, c.result, c.reason = true, v, reason
-	if p := c.passage; p != nil {
-		p.close(reset)
-		c.passage = nil
-		return p
-	}
 	c.stop()
 	for _, side := range []*net.TCPConn{c.client, c.server} {
 		switch {
@@ -273,7 +236,6 @@ func (c *conn) settle(v audit.Verdict, reason string, reset bool) *passage {
 			side.Close()
 		}
 	}
-	return nil
 }
 
 // tell sends the client the last that it gets, and waits for it to have read that. It returns false if it can't be told.
@@ -335,14 +297,8 @@ func (c *conn) look() {
 		return
 	}
 	c.mu.Lock()
-	recorded := c.users == 0 // ended while an express has judged it
-	if !recorded {
-		c.users++
-	}
+	c.users++
 	c.mu.Unlock()
-	if recorded {
-		return
-	}
 	go func() {
 		defer c.done()
 		c.findOut(find)
@@ -383,7 +339,7 @@ func (c *conn) record() {
 	if first.enforce != "" {
 		e.Reason = first.Error() + "; " + e.Reason
 	}
-	if !c.connected && !c.handed && !c.aside(first.name) {
+	if c.server == nil && !c.handed && !c.aside(first.name) {
 		c.s.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by.Load()))

@@ -4,67 +4,25 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/internal/nowait"
 )
 
 // keepAlive finds peers that are gone, on both sides.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 30 * time.Second, Count: 4}
 
 // dial is plain TCP: MPTCP would add subflows to addresses that nobody judged.
-//
-// For a context that can end, a net.Dialer starts a goroutine. On an idle machine that wakes another processor, which
-// takes longer than the connecting. So it gets one that can't, and the end of ctx is the socket's.
 func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	stop := func() bool { return true }
-	d := net.Dialer{
-		KeepAliveConfig: keepAlive,
-		Control: func(_, _ string, raw syscall.RawConn) error {
-			stop = context.AfterFunc(ctx, func() { abandon(raw) })
-			return nil
-		},
-	}
-	d.Deadline, _ = ctx.Deadline()
+	d := net.Dialer{KeepAliveConfig: keepAlive}
 	d.SetMultipathTCP(false)
-	conn, err := d.DialContext(context.WithoutCancel(ctx), "tcp", addr.String())
-	switch {
-	case stop() && err == nil:
-		return conn.(*net.TCPConn), nil
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, os.ErrDeadlineExceeded
-	case ctx.Err() == nil && err != nil:
+	conn, err := d.DialContext(ctx, "tcp", addr.String())
+	if err != nil {
 		return nil, err
 	}
-	if err == nil {
-		conn.Close()
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, os.ErrDeadlineExceeded
-	}
-	return nil, ctx.Err()
-}
-
-// abandon ends a connect that is under way, or is about to be, and is over once that was given up. Of a connection that
-// has just been made, an end that both sides agree on is nothing that net would notice.
-func abandon(raw syscall.RawConn) {
-	for raw.Control(func(fd uintptr) {
-		nowait.Disconnect(int(fd))
-		unix.Shutdown(int(fd), unix.SHUT_RDWR) // the same, for gVisor (net/ipv4/af_inet.c, inet_shutdown)
-	}) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	return conn.(*net.TCPConn), nil
 }
 
 // soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
@@ -78,25 +36,21 @@ func OriginalDestination(conn *net.TCPConn) (to netip.AddrPort, err error) {
 	if err != nil {
 		return to, err
 	}
-	local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
-	failed := raw.Control(func(fd uintptr) { to, err = originalDestination(int(fd), local) })
-	return to, cmp.Or(failed, err)
-}
-
-func originalDestination(fd int, local netip.AddrPort) (to netip.AddrPort, err error) {
 	level := unix.SOL_IPV6
-	if local.Addr().Unmap().Is4() {
+	if unmap(conn.LocalAddr().(*net.TCPAddr).AddrPort()).Addr().Is4() {
 		level = unix.SOL_IP
 	}
-	var b [unix.SizeofSockaddrInet6]byte
-	address, errno := nowait.Get(fd, level, soOriginalDst, b[:])
-	switch {
-	case errno != 0:
-		return to, os.NewSyscallError("getsockopt", errno)
-	case level == unix.SOL_IP && len(address) >= unix.SizeofSockaddrInet4: // struct sockaddr_in
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:])), binary.BigEndian.Uint16(b[2:])), nil
-	case level == unix.SOL_IPV6 && len(address) >= unix.SizeofSockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:])), binary.BigEndian.Uint16(b[2:])), nil
-	}
-	return to, fmt.Errorf("getsockopt: %d bytes are no address", len(address))
+	failed := raw.Control(func(fd uintptr) {
+		// What this reads begins with a struct sockaddr_in6. There is room for a sockaddr_in.
+		var m *unix.IPv6MTUInfo
+		if m, err = unix.GetsockoptIPv6MTUInfo(int(fd), level, soOriginalDst); err != nil {
+			return
+		}
+		ip := netip.AddrFrom16(m.Addr.Addr)
+		if level == unix.SOL_IP {
+			ip = netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, m.Addr.Flowinfo)))
+		}
+		to = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, m.Addr.Port)))
+	})
+	return to, cmp.Or(failed, err)
 }

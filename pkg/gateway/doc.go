@@ -8,9 +8,6 @@
 // reset at once, if the client can't be told: an HTTP request gets a 403 that says why, and a ClientHello that was judged
 // the alert access_denied. All are recorded.
 //
-// A TLS connection whose name needs no more than that is served by an express, with all others of its listener in one
-// goroutine. What an express is not certain to pass on, it leaves to goroutines, which judge it anew.
-//
 // # Refusals
 //
 // Port 443 carries TLS, port 80 HTTP, and any other port that comes here what the policy says of the name on it: the

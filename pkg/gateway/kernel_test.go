@@ -39,7 +39,7 @@ func TestKernelOriginalDestination(t *testing.T) {
 	site6 := netip.MustParseAddr("2001:db8::1")
 	upstream := make(chan netip.AddrPort, 16)
 	r := newRig(t, func(c *settings) {
-		c.original, c.Known = originalDestination, nil // an express would connect in here
+		c.original = OriginalDestination
 		c.LeasedTo = func(_ context.Context, _ string, a netip.AddrPort) (bool, error) {
 			return a.Addr() == site || a.Addr() == site6, nil
 		}

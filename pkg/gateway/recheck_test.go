@@ -16,10 +16,7 @@ import (
 )
 
 func TestRecheck(t *testing.T) {
-	eachWay(t, nil, tryRecheck)
-}
-
-func tryRecheck(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	gone, goneServer := r.pair("two.test")
 	stays, staysServer := r.pair("ok.test")
 	// The end of a lease is no reason.
@@ -90,7 +87,6 @@ func TestConnectionsHoldNoPolicy(t *testing.T) {
 func TestRecheckWhileConnecting(t *testing.T) {
 	at := make(chan struct{})
 	r := newRig(t, func(c *settings) {
-		slowly(c)
 		c.dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
 			close(at)
 			<-ctx.Done()
@@ -112,7 +108,6 @@ func TestRevokedConnectionComesTooLate(t *testing.T) {
 	at, release := make(chan struct{}), make(chan struct{})
 	var r *rig
 	r = newRig(t, func(c *settings) {
-		slowly(c)
 		c.dial = func(_ context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			close(at)
 			<-release

@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -37,10 +34,6 @@ func (c *conn) relay(server *source, up, down func() error) {
 	go c.direction(down, server, c.client)
 }
 
-// errPassedOn is the end of a direction of which the other side has been told. To say so again would fail, if that one has
-// ended as well: TCP knows of no connection then.
-var errPassedOn = errors.New("the end was passed on")
-
 // direction passes the end of the stream on as such, and so a reset.
 func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	defer c.done()
@@ -49,9 +42,6 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	_, failed := errors.AsType[*writeError](err)
 	no, denied := errors.AsType[denial](err)
 	switch {
-	case err == errPassedOn:
-		src.awaitReset()
-		c.end(audit.Allow, "closed")
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		both, broken := c.half(false)
 		switch {
@@ -102,22 +92,9 @@ type sink struct {
 	count *atomic.Int64
 }
 
-func (k *sink) Write(p []byte) (n int, err error) {
-	raw, err := k.conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var errno unix.Errno
-	err = raw.Write(func(fd uintptr) bool {
-		var m int
-		m, errno = nowait.Write(int(fd), p[n:])
-		n += m
-		return errno != unix.EAGAIN
-	})
+func (k *sink) Write(p []byte) (int, error) {
+	n, err := k.conn.Write(p)
 	k.moved(int64(n))
-	if err == nil && errno != 0 {
-		err = errno
-	}
 	return n, err
 }
 
@@ -128,11 +105,9 @@ func (k *sink) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-func (k *sink) moved(n int64) { k.owner.moved(k.count, n) }
-
-func (c *conn) moved(count *atomic.Int64, n int64) {
-	count.Add(n)
-	c.active.Store(int64(time.Since(c.began)))
+func (k *sink) moved(n int64) {
+	k.count.Add(n)
+	k.owner.active.Store(int64(time.Since(k.owner.began)))
 }
 
 func (c *conn) toServer() *sink { return &sink{c.server, c, &c.out} }

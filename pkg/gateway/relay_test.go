@@ -48,10 +48,7 @@ func (r *rig) pairBy(hello []byte) (client, server *net.TCPConn) {
 }
 
 func TestHalfClose(t *testing.T) {
-	eachWay(t, nil, tryHalfClose)
-}
-
-func tryHalfClose(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	for _, clientFirst := range []bool{true, false} {
 		client, server := r.pair("ok.test")
 		first, second := client, server
@@ -78,10 +75,7 @@ func tryHalfClose(t *testing.T, r *rig) {
 }
 
 func TestResetIsPassedOn(t *testing.T) {
-	eachWay(t, nil, tryResetIsPassedOn)
-}
-
-func tryResetIsPassedOn(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	for _, tt := range []struct {
 		label       string
 		clientFirst bool
@@ -122,10 +116,7 @@ func tryResetIsPassedOn(t *testing.T, r *rig) {
 // TestBulk moves more than the kernel's buffers hold, both ways at once, with
 // pauses in which a splice would have to wait.
 func TestBulk(t *testing.T) {
-	eachWay(t, nil, tryBulk)
-}
-
-func tryBulk(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	client, server := r.pair("ok.test")
 	const size = 24 << 20
 	send := func(c *net.TCPConn, seed uint64) [32]byte {
@@ -171,10 +162,7 @@ func tryBulk(t *testing.T, r *rig) {
 
 // TestBackPressure: what the server does not read, the client can't send.
 func TestBackPressure(t *testing.T) {
-	eachWay(t, nil, tryBackPressure)
-}
-
-func tryBackPressure(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	client, _ := r.pair("ok.test")
 	client.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 	var sent int
@@ -193,10 +181,7 @@ func tryBackPressure(t *testing.T, r *rig) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	eachWay(t, func(c *settings) { c.limits.hello, c.limits.dial = waitTime, waitTime }, tryManyAtOnce)
-}
-
-func tryManyAtOnce(t *testing.T, r *rig) {
+	r := newRig(t, func(c *settings) { c.limits.hello, c.limits.dial = waitTime, waitTime })
 	r.echo(r.config())
 	config := insecure("ok.test")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
@@ -228,10 +213,7 @@ func tryManyAtOnce(t *testing.T, r *rig) {
 // TestSlowClientsMakeRoom: those that say nothing, or one byte, are the ones
 // that pay for it.
 func TestSlowClientsMakeRoom(t *testing.T) {
-	eachWay(t, func(c *settings) { c.limits.sniffing = 8; c.limits.hello = waitTime }, trySlowClientsMakeRoom)
-}
-
-func trySlowClientsMakeRoom(t *testing.T, r *rig) {
+	r := newRig(t, func(c *settings) { c.limits.sniffing = 8; c.limits.hello = waitTime })
 	r.echo(r.config())
 	var slow []*net.TCPConn
 	for range 40 {
@@ -253,10 +235,7 @@ func trySlowClientsMakeRoom(t *testing.T, r *rig) {
 }
 
 func TestTooManyConnections(t *testing.T) {
-	eachWay(t, func(c *settings) { c.Connections = 2 }, tryTooManyConnections)
-}
-
-func tryTooManyConnections(t *testing.T, r *rig) {
+	r := newRig(t, func(c *settings) { c.Connections = 2 })
 	client, server := r.pair("ok.test")
 	r.pair("ok.test")
 	r.refused(siteTLS, "")
@@ -272,10 +251,7 @@ func tryTooManyConnections(t *testing.T, r *rig) {
 }
 
 func TestIdleEnds(t *testing.T) {
-	eachWay(t, func(c *settings) { c.limits.idle = 100 * time.Millisecond }, tryIdleEnds)
-}
-
-func tryIdleEnds(t *testing.T, r *rig) {
+	r := newRig(t, func(c *settings) { c.limits.idle = 100 * time.Millisecond })
 	client, server := r.pair("ok.test")
 	wantReset(t, client)
 	wantReset(t, server)
@@ -285,10 +261,7 @@ func tryIdleEnds(t *testing.T, r *rig) {
 // TestUsedIsNotIdle: the limits end neither what is used now and then, nor what
 // has passed its test.
 func TestUsedIsNotIdle(t *testing.T) {
-	eachWay(t, func(c *settings) { c.limits.idle = time.Second; c.limits.hello = 500 * time.Millisecond }, tryUsedIsNotIdle)
-}
-
-func tryUsedIsNotIdle(t *testing.T, r *rig) {
+	r := newRig(t, func(c *settings) { c.limits.idle = time.Second; c.limits.hello = 500 * time.Millisecond })
 	client, server := r.pair("ok.test")
 	for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
 		client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
@@ -303,10 +276,7 @@ func tryUsedIsNotIdle(t *testing.T, r *rig) {
 }
 
 func TestServeEndsAll(t *testing.T) {
-	eachWay(t, nil, tryServeEndsAll)
-}
-
-func tryServeEndsAll(t *testing.T, r *rig) {
+	r := newRig(t, nil)
 	client, server := r.pair("ok.test")
 	waiting := r.connect(siteTLS)
 	waiting.Write([]byte{22})

@@ -74,8 +74,7 @@ type settings struct {
 	Config
 	limits   limits
 	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error)
-	at       func(netip.AddrPort) netip.AddrPort
-	original func(fd int, local netip.AddrPort) (netip.AddrPort, error)
+	original func(*net.TCPConn) (netip.AddrPort, error)
 }
 
 func newRig(t testing.TB, change func(*settings)) *rig {
@@ -88,18 +87,18 @@ func newRig(t testing.TB, change func(*settings)) *rig {
 		r.leases[name] = site
 	}
 	r.leases["away.test"] = netip.MustParseAddr("192.0.2.99")
-	c := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo, Known: r.known, Record: r.record, Find: audit.Nobody, FindAllowed: func() audit.Finder { return nil },
+	c := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo, Record: r.record, Find: audit.Nobody, FindAllowed: func() audit.Finder { return nil },
 		Aside: func(string, netip.Addr) bool { return false }, Connections: 4096, Log: slog.New(slog.DiscardHandler)}
 	var err error
 	if r.Server, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	to := settings{c, r.Server.limits, r.dial, r.at, r.original}
+	to := settings{c, r.Server.limits, r.dial, r.original}
 	if change != nil {
 		change(&to)
 	}
 	s := r.Server
-	s.config, s.limits, s.dial, s.at, s.original, s.conns.most = to.Config, to.limits, to.dial, to.at, to.original, to.Connections
+	s.config, s.limits, s.dial, s.original, s.conns.most = to.Config, to.limits, to.dial, to.original, to.Connections
 	var listeners []net.Listener
 	for _, to := range []netip.AddrPort{siteTLS, siteWeb, siteSSH, site8443, site8080} {
 		l := listen(t)
@@ -162,9 +161,9 @@ func listen(t testing.TB) *net.TCPListener {
 	return l.(*net.TCPListener)
 }
 
-func (r *rig) original(_ int, local netip.AddrPort) (netip.AddrPort, error) {
+func (r *rig) original(c *net.TCPConn) (netip.AddrPort, error) {
 	for to, l := range r.listeners {
-		if l.Addr().String() == local.String() {
+		if l.Addr().String() == c.LocalAddr().String() {
 			return to, nil
 		}
 	}
@@ -175,38 +174,6 @@ func (r *rig) leasedTo(_ context.Context, name string, addr netip.AddrPort) (boo
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leases[name] == addr.Addr(), nil
-}
-
-func (r *rig) known(name string, addr netip.AddrPort) bool {
-	ok, _ := r.leasedTo(context.Background(), name, addr)
-	return ok
-}
-
-// slowly has each connection judged in a goroutine of its own.
-func slowly(c *settings) { c.Known = nil }
-
-// eachWay runs a test with an express, and without one.
-func eachWay(t *testing.T, change func(*settings), test func(*testing.T, *rig)) {
-	t.Run("express", func(t *testing.T) { test(t, newRig(t, change)) })
-	t.Run("slowly", func(t *testing.T) {
-		test(t, newRig(t, func(c *settings) {
-			if change != nil {
-				change(c)
-			}
-			slowly(c)
-		}))
-	})
-}
-
-// at is dial for an express.
-func (r *rig) at(to netip.AddrPort) netip.AddrPort {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dialled++
-	if addr, ok := r.servers[to]; ok {
-		return netip.MustParseAddrPort(addr)
-	}
-	return netip.MustParseAddrPort("127.0.0.1:1") // where nobody listens
 }
 
 func (r *rig) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. All but Known, Direct, Hand, Proxied, Own, Locate and Monitor is needed.
+// Config is what a Server works with. All but Direct, Hand, Proxied, Own, Locate and Monitor is needed.
 type Config struct {
 	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
@@ -26,10 +26,6 @@ type Config struct {
 	// LeasedTo says whether addr is leased to that very name, in lower case and without
 	// a trailing dot. An error refuses the connection. It is called concurrently.
 	LeasedTo func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
-
-	// Known says that LeasedTo would say yes, without a wait and without an error. It is called concurrently. Nil: it is
-	// not known without asking, and each connection has goroutines of its own.
-	Known func(name string, addr netip.AddrPort) bool
 
 	// Monitor lets a name through that has no permission or no lease, and records both verdicts.
 	Monitor bool
@@ -89,8 +85,7 @@ type Server struct {
 	config   Config
 	limits   limits
 	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error) // always to the original destination
-	at       func(to netip.AddrPort) netip.AddrPort                      // where an express finds that
-	original func(fd int, local netip.AddrPort) (netip.AddrPort, error)  // where a redirected connection was going to
+	original func(*net.TCPConn) (netip.AddrPort, error)                  // where a redirected connection was going to
 	conns    registry
 
 	allowed, refused atomic.Uint64
@@ -106,8 +101,7 @@ func New(c Config) (*Server, error) {
 		limits: limits{sniffing: 512, hello: 5 * time.Second, head: 10 * time.Second, dial: 10 * time.Second, held: 2 * time.Second,
 			hand: 2 * time.Second, idle: 2 * time.Hour},
 		dial:     dial,
-		at:       func(to netip.AddrPort) netip.AddrPort { return to },
-		original: originalDestination,
+		original: OriginalDestination,
 		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
 	}, nil
 }
@@ -124,7 +118,11 @@ func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	defer cancel(nil)
 	var work sync.WaitGroup
 	for _, l := range listeners {
-		work.Go(func() { cancel(fmt.Errorf("accept connections to the name gate: %w", s.accept(ctx, l, &work))) })
+		work.Go(func() {
+			own := unmap(l.Addr().(*net.TCPAddr).AddrPort())
+			err := budget.Accept(ctx, l, s.config.Log, func(c net.Conn) { s.add(ctx, c.(*net.TCPConn), own, &work) })
+			cancel(fmt.Errorf("accept connections to the name gate: %w", err))
+		})
 	}
 	work.Go(func() { s.sweep(ctx) })
 	<-ctx.Done()
@@ -141,22 +139,6 @@ func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	return context.Cause(ctx)
 }
 
-// accept serves what comes to l until ctx ends, which is no error, or l fails.
-func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGroup) error {
-	tcp, ok := l.(*net.TCPListener)
-	if !ok || s.config.Known == nil || s.config.Direct != nil {
-		own := unmap(l.Addr().(*net.TCPAddr).AddrPort())
-		return budget.Accept(ctx, l, s.config.Log, func(c net.Conn) { s.add(ctx, c.(*net.TCPConn), own, work) })
-	}
-	e, err := newExpress(ctx, s, tcp, work)
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	defer context.AfterFunc(ctx, e.wake)()
-	return e.serve()
-}
-
 func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPort, work *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(ctx)
 	work.Add(1)
@@ -164,23 +146,16 @@ func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPor
 	if peer, ok := client.RemoteAddr().(*net.TCPAddr); ok {
 		c.peer = unmap(peer.AddrPort())
 	}
-	if s.admit(c) {
-		go c.serve(ctx, own)
-		return
-	}
-	c.done()
-}
-
-// admit says whether c is one of the open connections. Else it has ended.
-func (s *Server) admit(c *conn) bool {
 	evicted, ok := s.conns.add(c, s.limits.sniffing)
 	if evicted != nil {
 		evicted.end(audit.Deny, refusedEvicted.Error())
 	}
-	if !ok {
-		c.end(audit.Deny, refusedTooMany.Error())
+	if ok {
+		go c.serve(ctx, own)
+		return
 	}
-	return ok
+	c.end(audit.Deny, refusedTooMany.Error())
+	c.done()
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {

@@ -10,8 +10,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/internal/nowait"
 )
 
 const (
@@ -62,14 +60,6 @@ func (s *source) held() []byte {
 	return s.buf[s.r:s.w]
 }
 
-// hold has s hold b as what was read first, of which it is no more than a buffer.
-func (s *source) hold(b []byte) {
-	if len(b) > 0 {
-		s.buf = buffers.Get().(*buffer)
-		s.w = copy(s.buf[:], b)
-	}
-}
-
 func (s *source) take(n int) {
 	if s.r += n; s.r == s.w {
 		s.release()
@@ -114,7 +104,10 @@ func (s *source) try(fd uintptr) bool {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
-	n, errno := nowait.Read(int(fd), s.buf[s.w:])
+	n := 0
+	for s.err = unix.EINTR; s.err == unix.EINTR; {
+		n, s.err = unix.Read(int(fd), s.buf[s.w:])
+	}
 	if n > 0 {
 		s.w += n
 		return true
@@ -122,13 +115,12 @@ func (s *source) try(fd uintptr) bool {
 	if s.r == s.w {
 		s.release()
 	}
-	switch errno {
+	switch s.err {
 	case unix.EAGAIN:
+		s.err = nil
 		return false
-	case 0:
+	case nil:
 		s.err = io.EOF
-	default:
-		s.err = errno
 	}
 	return true
 }
