@@ -41,6 +41,9 @@ func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 	o.Agent = state.Selected()
 	for _, o.Dir = range []string{state.AuditDir(), string(p.dir) + "/log"} {
 		l, err := audit.Open(o)
+		if errors.Is(err, audit.ErrInUse) { // a log elsewhere would be missed in this one
+			return nil, fault.New(fault.Rules, "give each container a volume of its own at "+o.Dir+", or end the other one", "%w", err)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -82,7 +85,7 @@ func (p *publisher) measured() state.State {
 	p.mu.Unlock()
 	s := p.status()
 	if log != nil {
-		s.Audit.Head = log.Head()
+		s.Audit.Head, s.Audit.Found = log.Head(), log.Found()
 	}
 	return s
 }
@@ -102,15 +105,16 @@ func (p *publisher) publish() {
 	leased, log := p.leased, p.audit
 	p.mu.Unlock()
 	names, elements := leased.Counts()
-	fault, head := "", audit.Head{}
+	fault, head, found := "", audit.Head{}, uint64(0)
 	if log != nil {
-		head = log.Head()
+		head, found = log.Head(), log.Found()
 		if err := log.Err(); err != nil { // which waits for a disk that is slow
 			fault = err.Error()
 		}
 	}
 	p.update(func(s *state.State) {
-		s.Published, s.Leases.Names, s.Leases.Elements, s.Audit.Fault, s.Audit.Head = time.Now(), names, elements, fault, head
+		s.Published, s.Leases.Names, s.Leases.Elements = time.Now(), names, elements
+		s.Audit.Fault, s.Audit.Head, s.Audit.Found = fault, head, found
 	})
 	err := p.dir.Write(state.StatusFile, 0o644, p.status())
 	if errors.Is(err, unix.ENOSPC) { // the agent may fill that file system in the moment in which a spare is renewed

@@ -55,6 +55,7 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 		put("selftest_timestamp_seconds", "gauge", "When it ran.", metric.Is(stamp(s.SelfTest.Time)))
 	}
 	put("audit_failing", "gauge", "1 if events can't be written.", metric.Is(number(s.Audit.Fault != "")))
+	put("audit_tampered_total", "counter", "How often the log was found to be changed by somebody else.", metric.Is(s.Audit.Found))
 	s.Audit.writeMetrics(put)
 	put("start_timestamp_seconds", "gauge", "When agent-init was started.", metric.Is(stamp(s.Started)))
 	return all

@@ -130,6 +130,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		fault = " (events are being lost: " + s.Audit.Fault + ")"
 	}
 	row("audit", "%s%s", s.Audit.File, fault)
+	if s.Audit.Found > 0 {
+		row("", "changed by somebody else, %s: agent-init log --verify", text.Counted(int(s.Audit.Found), "time", "times"))
+	}
 	if s.Audit.Head.Seq > 0 {
 		row("", "head %d:%s", s.Audit.Head.Seq, s.Audit.Head.Short())
 	}

@@ -209,6 +209,7 @@ type Audit struct {
 	File  string     `json:"file"`
 	Head  audit.Head `json:"head,omitzero"` // its last line, when this was published
 	Fault string     `json:"fault,omitempty"`
+	Found uint64     `json:"found,omitempty"` // how often it was found to be changed by somebody else, since the start
 }
 
 // AttestEvery is how often the keeper holds the rules against the plan, and publishes.

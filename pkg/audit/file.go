@@ -132,10 +132,51 @@ func (l *Log) reopenDir() error {
 	if err != nil {
 		return err
 	}
+	if !sameFile(dir, l.dir) {
+		lock, err := lockDir(dir)
+		if err != nil {
+			dir.Close()
+			return err
+		}
+		l.lock.Close()
+		l.lock = lock
+	}
 	l.dir.Close()
 	l.dir = dir
 	l.closeNote() // there is another in the same place
 	return nil
+}
+
+func sameFile(a, b *os.File) bool {
+	one, err := a.Stat()
+	other, unknown := b.Stat()
+	return err == nil && unknown == nil && os.SameFile(one, other)
+}
+
+// LockName is the file beside the log that its writer has locked. The agent may not open it, and so not lock it.
+const LockName = "audit.lock"
+
+// ErrInUse says that another process writes a log in the directory.
+var ErrInUse = errors.New("another agent-init writes its log there")
+
+// lockDir locks a directory of OpenDir's until what it returns is closed. A file system without locks is no fault.
+func lockDir(dir *os.File) (*os.File, error) {
+	f, err := OpenFile(dir, LockName, unix.O_RDWR|unix.O_CREAT, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = nil
+	}
+	if err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrInUse
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir.Name(), err)
+	}
+	return f, nil
 }
 
 func (l *Log) closeFile() (err error) {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,5 +131,55 @@ func TestLogDistrusts(t *testing.T) {
 	l.Write(Event{Kind: Policy, Verdict: Info})
 	if events = read(t, dir); len(events) != 3 || events[2].Seq <= events[1].Seq {
 		t.Errorf("got %+v", events)
+	}
+}
+
+// TestLogInUse: nobody writes into a log that another process writes, also once its directory was replaced. The agent
+// can't hold the lock: it may not open the file.
+func TestLogInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l := openTest(t, Options{Dir: dir})
+	l.Write(Event{Kind: Guard, Verdict: Info, Reason: "first"})
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, LockName)); err != nil || st.Mode() != 0o600 {
+		t.Errorf("the lock: %v, %v", st.Mode(), err)
+	}
+
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	other := openTest(t, Options{Dir: dir})
+	if l.Write(Event{Kind: Guard, Verdict: Info, Reason: "second"}); !errors.Is(l.Err(), ErrInUse) {
+		t.Errorf("wrote into another's log: %v", l.Err())
+	}
+	other.Close()
+	if l.Retry(); l.Err() != nil {
+		t.Errorf("the other has ended: %v", l.Err())
+	}
+	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice, behind a new directory: %v", err)
+	}
+	l.Close()
+	openTest(t, Options{Dir: dir})
+}
+
+// TestLogFound counts what was found, and no line that was written.
+func TestLogFound(t *testing.T) {
+	dir := t.TempDir()
+	l := openTest(t, Options{Dir: dir})
+	for range 3 {
+		l.Write(Event{Kind: Guard, Verdict: Info})
+	}
+	if n := l.Found(); n != 0 {
+		t.Errorf("%d findings in a log that nobody touched", n)
+	}
+	if err := os.Truncate(filepath.Join(dir, FileName), 10); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Event{Kind: Guard, Verdict: Info})
+	if n := l.Found(); n != 1 {
+		t.Errorf("%d findings in a log that was cut", n)
 	}
 }

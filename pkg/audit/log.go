@@ -39,7 +39,8 @@ type Options struct {
 type Log struct {
 	path    string // of dir
 	dir     *os.File
-	agent   string // of each event
+	lock    *os.File // of dir, held until the log is closed
+	agent   string   // of each event
 	maxSize int64
 	files   int // that are kept, the current one included
 	mirror  *mirror
@@ -61,10 +62,12 @@ type Log struct {
 	noted   *os.File
 	unnoted error  // why the head could not be noted
 	found   string // what is not as it was left, until a line says so
+	finds   uint64 // how many lines have said so
 }
 
 // Open opens the log in o.Dir and goes on counting where an earlier Log ended. It refuses directories and files that
-// anybody but root could have made, replaced or written to, and symbolic links in the path.
+// anybody but root could have made, replaced or written to, and symbolic links in the path. If another process has a
+// Log there, as on a volume that two containers share, the error is ErrInUse.
 func Open(o Options) (*Log, error) {
 	dir, err := OpenDir(o.Dir)
 	if err != nil {
@@ -72,7 +75,10 @@ func Open(o Options) (*Log, error) {
 	}
 	l := &Log{path: dir.Name(), dir: dir, agent: o.Agent, maxSize: max(cmp.Or(o.MaxSize, 16<<20), maxEncoded+1), files: max(cmp.Or(o.Files, 3), 1),
 		now: time.Now, changed: make(chan struct{}, 1)}
-	if err = l.open(); err == nil {
+	if l.lock, err = lockDir(dir); err == nil {
+		err = l.open()
+	}
+	if err == nil {
 		err = l.resume()
 	}
 	if err == nil && o.Mirror != nil {
@@ -92,6 +98,7 @@ func (l *Log) Close() error {
 	l.mirror.close()
 	l.mirror = nil
 	l.closeNote()
+	defer l.lock.Close()                             // behind the last line
 	return errors.Join(l.closeFile(), l.dir.Close()) // no file can be opened in a closed directory
 }
 
@@ -100,6 +107,13 @@ func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return cmp.Or(l.err, l.unnoted)
+}
+
+// Found is how many times the log was found not to be as it was left.
+func (l *Log) Found() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finds
 }
 
 // Write records e with the next seq and the current time. It is a Recorder.
@@ -162,8 +176,12 @@ func (l *Log) tellFound() {
 	if l.err = l.write(Event{Kind: Guard, Verdict: Fault, Reason: Tampered + ": " + found}); l.err != nil {
 		l.lost++ // and it is said later
 		l.tell()
-	} else if l.found == found {
-		l.found = ""
+	} else {
+		l.finds++
+		if l.found == found {
+			l.found = ""
+		}
+		l.tell()
 	}
 }
 

@@ -132,10 +132,10 @@ func TestLogRotates(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 || entries[0].Name() != HeadName {
+	if err != nil || len(entries) != 5 || entries[0].Name() != HeadName || entries[4].Name() != LockName {
 		t.Fatalf("%d files, %v", len(entries), err)
 	}
-	for _, e := range entries[1:] {
+	for _, e := range entries[1:4] {
 		if st, err := e.Info(); err != nil || st.Size() > o.MaxSize || st.Size() < o.MaxSize/2 {
 			t.Errorf("%s: %d bytes, %v", e.Name(), st.Size(), err)
 		}
@@ -162,8 +162,8 @@ func TestLogKeepsFiles(t *testing.T) {
 		}
 		l.Close()
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) != 1+files {
-			t.Errorf("%d files, want %d and %s, %v", len(entries), files, HeadName, err)
+		if err != nil || len(entries) != 2+files {
+			t.Errorf("%d files, want %d, %s and %s, %v", len(entries), files, HeadName, LockName, err)
 		}
 	}
 	if events := read(t, dir); events[len(events)-1].Seq != 3000 {

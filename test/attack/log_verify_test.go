@@ -3,9 +3,13 @@ package attack
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -86,4 +90,28 @@ func TestLabLogVerify(t *testing.T) {
 	w.audited("that the log was changed", func(e event) bool {
 		return e.Kind == "guard" && e.Verdict == "fault" && strings.HasPrefix(e.Reason, "the audit log was changed by somebody else: its last line was")
 	})
+}
+
+// TestLabLogShared: two containers have the same volume for their logs. The second one is not started, and the log of the
+// first stays whole. Once that has ended, the second one goes on in it.
+func TestLabLogShared(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	volume := filepath.Join(t.TempDir(), "log")
+	must(t, os.Mkdir(volume, 0o755))
+	opts := lab.BoxOptions{Binds: []lab.Bind{{Source: volume, Target: "/var/log/agent-init", Writable: true}}}
+	first := startIn(t, l, allowlist, opts, "agent-init", "run", "--", "sleep", "infinity")
+	first.ready()
+	second := startIn(t, l, allowlist, opts, "agent-init", "run", "--", "true").agent.Wait(lab.Patience)
+	if refused(t, second, 71); !strings.Contains(second.Stderr, "give each container a volume of its own at /var/log/agent-init") {
+		t.Errorf("no remedy: %s", second)
+	}
+	if whole, kinds := first.verified(); !whole {
+		t.Errorf("the log of the first: %q", kinds)
+	}
+	must(t, first.agent.Signal(unix.SIGKILL))
+	first.agent.Wait(lab.Patience)
+	if r := startIn(t, l, allowlist, opts, "agent-init", "run", "--", "true").agent.Wait(lab.Patience); r.Code != 0 {
+		t.Errorf("the other has ended: %s", r)
+	}
 }
