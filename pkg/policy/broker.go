@@ -241,6 +241,7 @@ func (w *written) named(base *route.Route, builtin bool) (string, *fault) {
 
 // upstream completes where the route leads.
 func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
+	vendor := base.To
 	for _, fill := range []struct{ word, value string }{{"resource", w.resource}, {"region", w.region}} {
 		hole := "{" + fill.word + "}"
 		switch open := strings.Contains(base.To, hole); {
@@ -254,6 +255,9 @@ func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
 		base.To = strings.ReplaceAll(base.To, hole, fill.value)
 	}
 	if w.to != "" {
+		if vendor != "" && !strings.Contains(vendor, "{") {
+			base.Elsewhere()
+		}
 		base.To = w.to
 		for i := range base.Endpoints { // a mirror has all of it
 			base.Endpoints[i].To = ""

@@ -28,7 +28,8 @@ func anthropic() Route {
 			get("/v1/models", "beta=true", "limit", "after_id", "before_id"),
 			get("/v1/models/*", "beta=true"),
 		},
-		Shape: AnthropicShape,
+		Shape:       AnthropicShape,
+		ClientTools: anthropicTools(),
 		Env: map[string]string{
 			"ANTHROPIC_BASE_URL":   "{base}",
 			"ANTHROPIC_AUTH_TOKEN": "{token}", // Claude Code asks no question about it, as it does about ANTHROPIC_API_KEY

@@ -34,6 +34,7 @@ func OfAPI(api string) (Route, bool) {
 	}
 	r, ok := Builtin(api)
 	r.To, r.Credential, r.TenantHeader = "", nil, ""
+	r.Elsewhere()
 	return r, ok
 }
 

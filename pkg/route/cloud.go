@@ -19,7 +19,8 @@ func azureOpenAI() Route {
 			post("/anthropic/v1/messages", Messages, "beta=true"),
 			post("/anthropic/v1/messages/count_tokens", CountMessages, "beta=true"),
 		},
-		Shape: OpenAIShape,
+		Shape:       OpenAIShape,
+		ClientTools: append(openaiTools(), anthropicTools()...),
 		Env: map[string]string{
 			"AZURE_OPENAI_ENDPOINT": "{base}", // of OpenAI's SDKs and goose
 			"AZURE_OPENAI_API_KEY":  "{token}",
@@ -45,7 +46,8 @@ func bedrock() Route {
 			post("/model/*/invoke", InvokeModel),
 			post("/model/*/invoke-with-response-stream", InvokeModel),
 		},
-		Shape: PlainShape,
+		Shape:       PlainShape,
+		ClientTools: anthropicTools(),
 		Env: map[string]string{
 			"AWS_BEARER_TOKEN_BEDROCK":         "{token}",
 			"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "{base}", // of AWS's SDKs

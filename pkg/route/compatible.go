@@ -1,6 +1,14 @@
 package route
 
 // What follows speaks OpenAI's API, each with additions of its own. The judge refuses those that fetch, search or keep.
+// Each vendor's reference lists functions as the client's, and nothing else for sure:
+//
+//   - OpenRouter runs local_shell, shell and bash in a container, also by OpenAI's and Anthropic's types
+//     (https://openrouter.ai/docs/guides/features/server-tools/shell)
+//   - Mistral: https://docs.mistral.ai/capabilities/function_calling
+//   - DeepSeek: https://api-docs.deepseek.com/guides/tool_calls
+//   - Groq: https://console.groq.com/docs/tool-use/overview
+//   - xAI: https://docs.x.ai/developers/tools/overview
 
 // openrouter is https://openrouter.ai/docs/api/reference/overview (OpenRouterTeam/typescript-sdk, src/models). Closed
 // stay keys, credits, generation, files, presets and workspaces.
@@ -18,8 +26,9 @@ func openrouter() Route {
 			post("/api/v1/messages", Messages, "beta=true"),
 			get("/api/v1/models"),
 		},
-		Shape:      OpenAIShape,
-		TellsUsage: true, // src/models/chatstreamoptions.ts: "always included"
+		Shape:       OpenAIShape,
+		ClientTools: functions(),
+		TellsUsage:  true, // src/models/chatstreamoptions.ts: "always included"
 		Env: map[string]string{
 			"OPENROUTER_API_KEY":  "{token}",
 			"OPENROUTER_BASE_URL": "{base}/api/v1",
@@ -44,8 +53,9 @@ func mistral() Route {
 			get("/v1/models"),
 			get("/v1/models/*"),
 		},
-		Shape:      OpenAIShape,
-		TellsUsage: true, // docs/models/completionchunk.md; its requests have no stream_options
+		Shape:       OpenAIShape,
+		ClientTools: functions(),
+		TellsUsage:  true, // docs/models/completionchunk.md; its requests have no stream_options
 		Env: map[string]string{
 			"MISTRAL_API_KEY":  "{token}",
 			"MISTRAL_BASE_URL": "{base}/v1",
@@ -69,7 +79,8 @@ func deepseek() Route {
 			get("/models"),
 			get("/v1/models"),
 		},
-		Shape: OpenAIShape,
+		Shape:       OpenAIShape,
+		ClientTools: functions(),
 		Env: map[string]string{
 			"DEEPSEEK_API_KEY":  "{token}",
 			"DEEPSEEK_BASE_URL": "{base}/v1",
@@ -94,8 +105,9 @@ func groq() Route {
 			get("/openai/v1/models"),
 			get("/openai/v1/models/*"),
 		},
-		Shape:      OpenAIShape,
-		TellsUsage: true, // src/groq/types/chat/chat_completion_chunk.py, XGroq
+		Shape:       OpenAIShape,
+		ClientTools: functions(),
+		TellsUsage:  true, // src/groq/types/chat/chat_completion_chunk.py, XGroq
 		Env: map[string]string{
 			"GROQ_API_KEY":  "{token}",
 			"GROQ_BASE_URL": "{base}",           // of Groq's SDKs, which add openai/v1
@@ -121,7 +133,8 @@ func xai() Route {
 			get("/v1/models"),
 			get("/v1/models/*"),
 		},
-		Shape: OpenAIShape,
+		Shape:       OpenAIShape,
+		ClientTools: functions(),
 		Env: map[string]string{
 			"XAI_API_KEY":  "{token}",
 			"XAI_BASE_URL": "{base}/v1",

@@ -11,8 +11,9 @@ func gemini() Route {
 		Inject:     Inject{Header: "x-goog-api-key", Value: "{}"},
 		// Not in the list: x-goog-user-project, which chooses who pays, and parameters of the system that are headers too
 		// (https://cloud.google.com/apis/docs/system-parameters).
-		Headers: []string{"x-goog-api-client", "x-server-timeout"},
-		Shape:   GeminiShape,
+		Headers:     []string{"x-goog-api-client", "x-server-timeout"},
+		Shape:       GeminiShape,
+		ClientTools: append(functions(), "computerUse"), // https://ai.google.dev/gemini-api/docs/computer-use
 		Env: map[string]string{
 			"GOOGLE_GEMINI_BASE_URL": "{base}",
 			"GEMINI_API_KEY":         "{token}",

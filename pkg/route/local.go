@@ -19,6 +19,7 @@ func local(name string) Route {
 			get("/v1/models/*"),
 		},
 		Shape:       OpenAIShape,
+		ClientTools: functions(), // vLLM runs a code_interpreter, a browser and a container of its own, if it has them
 		Env:         openaiEnv("{base}/v1"),
 		TokenPrefix: "sk-",
 	}

@@ -17,6 +17,7 @@ func openai() Route {
 			get("/v1/models/*"),
 		},
 		Shape:       OpenAIShape,
+		ClientTools: openaiTools(),
 		Env:         openaiEnv("{base}/v1"),
 		TokenPrefix: "sk-",
 		// Codex first tries a WebSocket, and posts when it is refused.
@@ -41,9 +42,10 @@ func chatgpt() Route {
 			get("/backend-api/wham/accounts/check"),
 			get("/backend-api/wham/settings/user"),
 		},
-		Shape:     OpenAIShape,
-		Harmless:  []Endpoint{get("/backend-api/codex/responses")}, // the WebSocket
-		LoginHost: "auth.openai.com",
+		Shape:       OpenAIShape,
+		ClientTools: openaiTools(),
+		Harmless:    []Endpoint{get("/backend-api/codex/responses")}, // the WebSocket
+		LoginHost:   "auth.openai.com",
 	}
 }
 

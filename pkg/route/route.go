@@ -27,6 +27,7 @@ type Route struct {
 	Shape      Shape      `json:"shape"`       // of a refusal
 	TellsUsage bool       `json:"tells_usage"` // its streams of Chat Completions tell their usage unasked
 
+	ClientTools   []string `json:"client_tools"`   // types of tools that the client runs here; any other is the provider's
 	ProviderTools []string `json:"provider_tools"` // server-side tools that may be asked for; none by default
 	Models        []string `json:"models"`         // patterns as in path.Match without brackets; none: any model
 	Fields        []string `json:"fields"`         // top-level fields of a body that are known besides the built-in ones

@@ -44,13 +44,14 @@ func bodies() map[string]string {
 		"a-nested":   said(`{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"type":"url","url":"https://BAD/i.png"}}]}}`),
 		"a-file":     said(`{"type":"document","source":{"type":"file","file_id":"BAD"}}`),
 		"a-unknown":  said(`{"type":"hologram","source":"https://BAD/"}`), "a-newtool": anthropic + `,"tools":[{"type":"teleport_20270101","name":"BAD"}]}`,
-		"a-newfield": anthropic + `,"webhook":{"url":"https://BAD/"}}`,
+		"a-newfield": anthropic + `,"webhook":{"url":"https://BAD/"}}`, "a-deepfield": anthropic + `,"output_config":{"effort":"low","webhook":{"to":"BAD"}}}`,
 
 		"o-search": responses + `,"tools":[{"type":"web_search","filters":{"allowed_domains":["BAD"]}}]}`,
 		"o-mcp":    responses + `,"tools":[{"type":"mcp","server_label":"x","server_url":"https://BAD/"}]}`,
 		"o-code":   responses + `,"tools":[{"type":"code_interpreter","container":{"type":"auto","network_policy":{"type":"allowlist","allowed_domains":["BAD"]}}}]}`,
 		"o-hidden": input(`{"type":"additional_tools","role":"developer","tools":[{"type":"mcp","server_label":"x","server_url":"https://BAD/"}]}`),
 		"o-space":  responses + `,"tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"mcp","server_url":"https://BAD/"}]}]}`,
+		"o-shell":  responses + `,"tools":[{"type":"shell","environment":{"type":"local","network_policy":{"type":"allowlist","allowed_domains":["BAD"]}}}]}`,
 		"o-image":  input(`{"role":"user","content":[{"type":"input_image","image_url":"https://BAD/i.png"}]}`),
 		"o-upper":  input(`{"role":"user","content":[{"type":"input_image","image_url":"HTTP:\/\/BAD\/i.png"}]}`),
 		"o-file":   input(`{"role":"user","content":[{"type":"input_file","file_url":"https://BAD/d.pdf"}]}`),
@@ -61,7 +62,8 @@ func bodies() map[string]string {
 		"o-chat":    chat + `,"web_search_options":{"user_location":{"type":"BAD"}}}`,
 		"o-picture": `{"model":"gpt-x","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://BAD/i.png"}}]}]}`,
 		"o-pdf":     `{"model":"gpt-x","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"https://BAD/d.pdf"}}]}]}`,
-		"o-unknown": responses + `,"tools":[{"type":"teleport","to":"BAD"}]}`,
+		"o-unknown": responses + `,"tools":[{"type":"teleport","to":"BAD"}]}`, "o-deepfield": responses + `,"text":{"format":{"type":"text","webhook":"BAD"}}}`,
+		"o-function": responses + `,"tools":[{"type":"function","name":"f","parameters":{},"webhook":"BAD"}]}`,
 
 		"g-search": gemini + `,"tools":[{"googleSearch":{"excludeDomains":["BAD"]}}]}`, "g-snake": gemini + `,"tools":[{"google_search":{"exclude_domains":["BAD"]}}]}`,
 		"g-url":  gemini + `,"tools":[{"functionDeclarations":[]},{"urlContext":{},"function_declarations":[{"name":"BAD"}]}]}`,
@@ -98,7 +100,7 @@ func providerAttacks() []Attack {
 		attack("P04", "Anthropic's other endpoints: files, batches, agents",
 			join(asked("anthropic", messages, "honest"), "model -body 'upload {bad}' anthropic /v1/files", "model -body '{a-image}' anthropic /v1/messages/batches", "model -body '{a-mcp}' anthropic /v1/agents",
 				"model -body '{a-mcp}' anthropic /v1/messages/../files", "model -body '{a-mcp}' anthropic /v1/messages%2f..%2ffiles", "model -method PUT -body '{a-mcp}' anthropic /v1/messages"), "TestHeadRefuses", "FuzzHead"),
-		attack("P05", "OpenAI searches, runs code and speaks to MCP servers for the agent", asked("openai", responses, "honest-responses", "o-search", "o-mcp", "o-code", "o-hidden", "o-space"), "TestResponsesRefuseProvidersTools", "FuzzResponses"),
+		attack("P05", "OpenAI searches, runs code and speaks to MCP servers for the agent", asked("openai", responses, "honest-responses", "o-search", "o-mcp", "o-code", "o-hidden", "o-space", "o-shell"), "TestResponsesRefuseProvidersTools", "TestWhoRunsATool", "FuzzResponses"),
 		attack("P06", "OpenAI fetches an image or a file by its URL",
 			join(asked("openai", responses, "honest-responses", "o-image", "o-upper", "o-file", "o-output"), asked("openai", chat, "honest-chat", "o-picture", "o-pdf", "o-chat")...), "TestResponsesRefuseWhatIsFetched", "TestChatRefusesWhatIsFetched", "FuzzChat"),
 		attack("P07", "OpenAI uses what it has stored: prompts, answers, items, files",
@@ -110,7 +112,7 @@ func providerAttacks() []Attack {
 			join(asked("gemini", gemini, "honest-gemini"), "model -body 'upload {bad}' gemini /upload/v1beta/files", "model -body '{g-file}' gemini /v1beta/cachedContents",
 				"model -body '{g-file}' gemini /v1beta/interactions", "model -body '{g-file}' gemini /v1beta/tunedModels/x:generateContent"), "TestHeadRefuses"),
 		attack("P11", "a tool, a content and a field that nobody knows yet",
-			join(asked("anthropic", messages, "honest", "a-unknown", "a-newtool", "a-newfield"), asked("openai", responses, "honest-responses", "o-unknown")...), "TestFields", "TestBodyByKind"),
+			join(asked("anthropic", messages, "honest", "a-unknown", "a-newtool", "a-newfield", "a-deepfield"), asked("openai", responses, "honest-responses", "o-unknown", "o-deepfield", "o-function")...), "TestFields", "TestUnknownIsRefused", "TestBodyByKind"),
 	}
 }
 

@@ -70,7 +70,7 @@ func TestModels(t *testing.T) {
 		ask(`"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-mythos-5"}]`): "model",
 		says(`{"type":"fallback","from":{"model":"other"},"to":{"model":"claude-haiku-4-5"}}`):  "",
 		says(`{"type":"fallback","from":{"model":"claude-haiku-4-5"},"to":{"model":"other"}}`):  "model",
-		ask(`"tools":[{"name":"a","input_schema":{},"model":"other"}]`):                         "model",
+		ask(`"tools":[{"name":"a","input_schema":{},"model":"other"}]`):                         "field",
 		says(`{"type":"tool_addition","tool":{"type":"tool_definition","definition":` +
 			`{"type":"advisor_20260301","name":"advisor","model":"other"}}}`): "model",
 	} {

@@ -7,58 +7,61 @@ import (
 	"github.com/agent-init/agent-init/internal/lazy"
 )
 
-// converse is a body of Bedrock's Converse:
-// https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html. Of each union there is one member,
-// whose name is its type.
-type converse struct{ *request }
+// bedrock are the rules of Converse and ConverseStream
+// (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html, and
+// https://github.com/aws/aws-sdk-js-v3, v3.1164.0, clients/client-bedrock-runtime/src/models). Of each union there is one
+// member, whose name is its type. Left out are promptVariables, of a prompt that is kept, and of a source s3Location, which
+// the provider would fetch.
+var bedrock = tableOf(`
+converse messages=[message] system=[block] toolConfig=tools inferenceConfig=inference performanceConfig=performance
+  serviceTier=tier outputConfig=output requestMetadata={plain} guardrailConfig=guardrail
+  additionalModelResponseFieldPaths=[plain] additionalModelRequestFields=additional
 
-const (
-	asBlocks     look = iota + 96 // a list of blocks
-	asBytes                       // {"bytes": …}, or for a document {"text": …} or {"content": […]}
-	asWhole                       // {"source": …}, with its format and name
-	asResult                      // of a tool
-	asConfigured                  // {"tools": […], "toolChoice": …}
-	asAdditional                  // fields for the model alone
-	asGuarded                     // what a guardrail looks at
-	asSearched                    // {"source": a label, "content": a list of texts}
-)
+message  role content=[block]
+# A block of a message, of the system's, or of a tool's result.
+block    text json=free cachePoint=point image=whole document=whole video=whole audio=whole toolUse=use
+  toolResult=result reasoningContent=reasoning guardContent=guarded citationsContent=cited searchResult=searched
+point    type=word ttl=word
+whole    format=word name source=source citations=citing context error=fault
+source   bytes=base64 text content=[block]
+fault    message
+citing   enabled
+use      toolUseId name input=free type=word
+result   toolUseId content=[block] status=word type=word
+reasoning reasoningText=thought redactedContent=base64
+thought  text signature
+guarded  text=qualified image=whole
+qualified text qualifiers=[word]
+cited    content=[block] citations=[citation]
+citation title source sourceContent=[block] location=location
+location web=page documentChar=span documentPage=span documentChunk=span searchResultLocation=span
+page     url domain
+span     documentIndex searchResultIndex start end
+searched source title content=[block] citations=citing
 
-// converseFields are those of Converse and ConverseStream. Left out is promptVariables, of a prompt that is kept.
-var converseFields = map[string]look{
-	"messages": asMessages, "system": asBlocks, "toolConfig": asConfigured,
-	"inferenceConfig": asSettings, "performanceConfig": asSettings, "serviceTier": asSettings, "outputConfig": asSchema,
-	"requestMetadata": asInert, "guardrailConfig": asSettings, "additionalModelResponseFieldPaths": asInert,
-	"additionalModelRequestFields": asAdditional,
-}
+tools    tools=[tool] toolChoice=choice
+tool     %name toolSpec=spec cachePoint=point
+spec     name description strict inputSchema=input
+input    json=schema
+choice   auto=none any=none tool=named
+none
+named    name
 
-var converseMessage = only(has{"role": asPlain, "content": asBlocks})
+inference maxTokens temperature topP topK stopSequences=[plain]
+performance latency=word
+tier     type=word
+output   textFormat=format effort=word
+format   type=word structure=structure
+structure jsonSchema=described
+described schema name description
+guardrail guardrailIdentifier=word guardrailVersion=word trace=word streamProcessingMode=word
 
-// converseBlocks are what a block may be: of a message, of the system's, or of a tool's result.
-var converseBlocks = map[string]look{
-	"text": asPlain, "json": asInert, "cachePoint": asSettings,
-	"image": asWhole, "document": asWhole, "video": asWhole, "audio": asWhole,
-	"toolUse": asInert, "toolResult": asResult, "reasoningContent": asInert, "guardContent": asGuarded,
-	"citationsContent": asInert, "searchResult": asSearched,
-}
-
-// Left out of a source is s3Location, which the provider would fetch.
-var (
-	converseWhole = only(has{
-		"format": asPlain, "name": asPlain, "source": asBytes, "citations": asSettings, "context": asPlain})
-	converseSource = only(has{"bytes": asEncoded, "text": asPlain, "content": asBlocks})
-	converseResult = only(has{
-		"toolUseId": asPlain, "content": asBlocks, "status": asPlain, "type": asPlain})
-	converseGuarded  = only(has{"text": asInert, "image": asWhole})
-	converseSearched = only(has{
-		"source": asPlain, "title": asPlain, "content": asBlocks, "citations": asSettings})
-	converseTools = only(has{"tools": asTools, "toolChoice": asSettings})
-
-	// What Anthropic's and Amazon's models know besides.
-	converseAdditional = only(has{
-		"thinking": asSettings, "reasoning_config": asSettings, "reasoningConfig": asSettings,
-		"reasoning_effort": asPlain, "inferenceConfig": asSettings, "anthropic_beta": asSettings,
-		"top_k": asPlain, "output_config": asSettings})
-)
+# What Anthropic's and Amazon's models know besides.
+additional thinking=thinking reasoning_config=thinking reasoningConfig=thinking reasoning_effort=word
+  inferenceConfig=inference anthropic_beta=[word] top_k output_config=effort
+thinking type=word budget_tokens display=word maxReasoningEffort=word
+effort   effort=word
+`, false)
 
 // converse judges the body of a request to converse or converse-stream.
 func (q *request) converse() (Told, *Refusal) {
@@ -66,13 +69,8 @@ func (q *request) converse() (Told, *Refusal) {
 	if refusal != nil {
 		return Told{}, refusal
 	}
-	if refusal = fields(q, converseFields); refusal != nil {
+	if refusal = bedrock().request(q, "converse"); refusal != nil {
 		return Told{}, refusal
-	}
-	for name, field := range q.root.members() {
-		if refusal := (converse{q}).look(converseFields[string(name)], name, field); refusal != nil {
-			return Told{}, refusal
-		}
 	}
 	return told, nil
 }
@@ -94,11 +92,7 @@ func (q *request) invoke() (Told, *Refusal) {
 			return Told{}, refuse("field", "field %s is not allowed, since the path says it", name)
 		}
 	}
-	known := map[string]look{"anthropic_version": asPlain, "anthropic_beta": asInert}
-	for name, how := range anthropicFields {
-		known[name] = how
-	}
-	if refusal := q.anthropic(known); refusal != nil {
+	if refusal := anthropic().request(q, "invoke"); refusal != nil {
 		return Told{}, refusal
 	}
 	return told, nil
@@ -130,82 +124,4 @@ func (q *request) inPath() (Told, *Refusal) {
 	}
 	stream := strings.HasSuffix(segments[3], "-stream")
 	return Told{Model: id, Stream: stream, CountsUsage: true}, nil
-}
-
-func (q converse) fits(v value, what []byte, r rule) *Refusal {
-	return q.members(v, what, r, nil, q.look)
-}
-
-// look judges a member. What is null is taken as not there.
-func (q converse) look(how look, name []byte, v value) *Refusal {
-	if v.none() {
-		return nil
-	}
-	switch how {
-	case asPlain:
-		if !v.scalar() {
-			return refuse("content", "%s is not a plain value", quote(name, 64))
-		}
-	case asMessages:
-		return q.list(v, name, false, func(m value) *Refusal { return q.fits(m, []byte("a message"), converseMessage) })
-	case asBlocks:
-		return q.list(v, name, false, q.block)
-	case asTools:
-		return q.list(v, name, false, q.tool)
-	case asWhole:
-		return q.fits(v, name, converseWhole)
-	case asBytes:
-		return q.fits(v, name, converseSource)
-	case asResult:
-		return q.fits(v, name, converseResult)
-	case asGuarded:
-		return q.fits(v, name, converseGuarded)
-	case asSearched:
-		return q.fits(v, name, converseSearched)
-	case asConfigured:
-		return q.fits(v, name, converseTools)
-	case asAdditional:
-		return q.fits(v, name, converseAdditional)
-	case asSettings:
-		return q.settings(name, v)
-	case asSchema:
-		return q.schema(v)
-	case asEncoded:
-		if v.kind() != text {
-			return refuse("content", "%s is not in base64", quote(name, 64))
-		}
-	}
-	return nil
-}
-
-func (q converse) block(v value) *Refusal {
-	return q.fits(v, []byte("a block"), only(converseBlocks))
-}
-
-// tool is one of the client's, a point of the cache, or one that the provider runs.
-func (q converse) tool(v value) *Refusal {
-	if v.kind() != object {
-		return refuse("content", "a tool is not an object")
-	}
-	for name, member := range v.members() {
-		switch string(name) {
-		case "toolSpec":
-			if refusal := q.schema(member); refusal != nil {
-				return refusal
-			}
-		case "cachePoint":
-			if refusal := q.settings(name, member); refusal != nil {
-				return refusal
-			}
-		case "systemTool":
-			if refusal := q.provided(member.get("name").str(), ""); refusal != nil {
-				return refusal
-			}
-		default:
-			if refusal := q.provided(name, ""); refusal != nil {
-				return refusal
-			}
-		}
-	}
-	return nil
 }

@@ -115,7 +115,7 @@ func TestChatRefusesFields(t *testing.T) {
 		`"chat_template":"x"`: "field", `"mm_processor_kwargs":{}`: "field", `"deferred":true`: "field", `"search_mode":"web"`: "field",
 		`"Messages":[]`: "field", `"web_Search_Options":{}`: "field", `"agent_id":"x"`: "field", `"conversation":"x"`: "field",
 		`"models":["a:online"]`: "model", `"models":"a"`: "content", `"moderation":{"model":["x"]}`: "model",
-		`"reasoning":{"url":"x"}`: "field", `"chat_template_kwargs":{"documents":[{"text":"https://example.org"}]}`: "content",
+		`"reasoning":{"url":"x"}`: "field", `"chat_template_kwargs":{"documents":[{"text":"https://example.org"}]}`: "field",
 		`"audio":{"voice":{"id":"x","server_url":"x"}}`: "field", `"stream_options":{"include_usage":true,"endpoint":"x"}`: "field",
 		`"response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"https://example.org"}}}`:     "content",
 		`"tools":[{"type":"function","function":{"name":"f","parameters":{"$dynamicRef":"//example.org"}}}]`:   "content",
@@ -147,7 +147,7 @@ func TestModelsThatAreMore(t *testing.T) {
 	for _, model := range []string{
 		"gpt-4o-search-preview", "gpt-4o-mini-search-preview-2025-03-11", "gpt-5-search-api", "o4-mini-deep-research", "GPT-4O-SEARCH-PREVIEW",
 		"openai/gpt-5:online", "openai/gpt-5:Online", "@preset/x", "openai/gpt-5@preset/x", "openrouter/fusion", "compound", "compound-beta-mini",
-		"groq/compound", "groq/compound-mini", "sonar-pro", "perplexity/sonar", "ag:1:2", "huggingface://a/b", "https://example.org/m.yaml",
+		"groq/compound", "groq/compound-mini", "sonar-pro", "perplexity/sonar", "ag:1:2", "gpt-oss:cloud", "gpt-oss:120b-cloud", "x/y:20b:CLOUD", "huggingface://a/b", "https://example.org/m.yaml",
 	} {
 		a := chatOf(with(`{"model":"%s","messages":[]}`, model))
 		a.refuses(t, model, "model")

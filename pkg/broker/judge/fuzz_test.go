@@ -69,7 +69,7 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%q tells %+v", body, told)
 		}
 		for name := range top {
-			if _, ok := anthropicFields[name]; !ok && top[name] != nil {
+			if _, ok := anthropic().objects["request"].members[name]; !ok && top[name] != nil {
 				t.Errorf("%q passes with the field %s", body, name)
 			}
 		}
@@ -176,7 +176,7 @@ func BenchmarkHostile(b *testing.B) {
 	for i := range 130_000 {
 		fmt.Fprintf(&block, `"x%d":1,`, i)
 	}
-	body := []byte(says(`{` + block.String() + `"type":"tool_result"}`))
+	body := []byte(says(`{"type":"tool_use","input":{` + block.String() + `"x":1}}`))
 	if _, refusal := Body(r, &r.Endpoints[0], "/v1/messages", body); refusal != nil {
 		b.Fatal(refusal.Text)
 	}

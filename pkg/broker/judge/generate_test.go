@@ -121,7 +121,7 @@ func TestGenerateRefuse(t *testing.T) {
 		`{"contents":[],"model":1}`:                                                                                             "model",
 		`{"contents":[],"tools":["urlContext"]}`:                                                                                "content",
 		`{"contents":[],"generateContentRequest":{"contents":[]}}`:                                                              "field",
-		`[]`: "content",
+		`[]`: "json",
 	} {
 		generateOf(body).refuses(t, body, what)
 	}

@@ -45,9 +45,9 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 	case route.Responses:
 		return q.responses()
 	case route.Generate:
-		return q.google(generateFields)
+		return q.google("generate")
 	case route.CountGenerate:
-		return q.google(countFields)
+		return q.google("count")
 	case route.Converse:
 		return q.converse()
 	case route.GitLFS:

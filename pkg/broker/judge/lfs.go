@@ -2,12 +2,16 @@ package judge
 
 import "github.com/agent-init/agent-init/pkg/route"
 
-// lfsFields are those of a batch: https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
-var lfsFields = map[string]bool{"operation": true, "transfers": true, "ref": true, "objects": true, "hash_algo": true}
+// batch are the rules of a batch: https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
+var batch = tableOf(`
+batch  operation transfers=[word] ref=ref objects=[object] hash_algo=word
+ref    name
+object oid size
+`, false)
 
 // lfs judges what is asked of where large files are.
 func (q *request) lfs() (Told, *Refusal) {
-	if refusal := fields(q, lfsFields); refusal != nil {
+	if refusal := batch().request(q, "batch"); refusal != nil {
 		return Told{}, refusal
 	}
 	switch operation := q.root.get("operation").str(); string(operation) {

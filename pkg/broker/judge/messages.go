@@ -1,170 +1,124 @@
 package judge
 
-// The rules of Anthropic's Messages API, from the vendor's own types (anthropic-sdk-typescript 1.12.0,
-// src/resources/beta/messages/messages.ts) and from what Claude Code 2.1.330 sends.
+import "slices"
 
-// look is how a member of an object is judged.
-type look uint8
+// anthropic are the rules of Anthropic's Messages API, from the vendor's own types of November 2026
+// (https://github.com/anthropics/anthropic-sdk-typescript, v1.14.0, src/resources/beta/messages/messages.ts), and from
+// what Claude Code 2.1.330 sends besides: safeguards and context_hint. Left out are thread, billing_policy, blocks of the
+// type container_upload, and sources by url and file: they are fetched, or kept by the provider.
+var anthropic = tableOf(`
+common  messages=[message] system=plain|[block] tools=[tool] mcp_servers=[server] fallbacks=fallbacks|[fallback]
+  container=plain|container@code_execution context_management=management compaction=compaction
+  max_tokens temperature top_p top_k inference_geo=word service_tier=word speed=word cache_control=cache
+  diagnostics=diagnostics metadata=user stop_sequences=[plain] output_config=output output_format=format thinking=thinking
+  tool_choice=choice fallback_credit_token=plain|credit safeguards=[safeguard] context_hint={plain}
+request +common model stream
+# Bedrock's invoke names the model in its path, and has headers of the API in the body.
+invoke  +common anthropic_version=word anthropic_beta=[word]
 
-const (
-	asInert      look = iota + 1 // nothing in it is fetched, run or kept
-	asPlain                      // a text, a number, true, false or null
-	asContent                    // a text, or a list of blocks
-	asSource                     // of an image or a document
-	asFetched                    // the content of a web_fetch_tool_result: a document, or an error
-	asServed                     // the name of a tool that the provider has run
-	asModel                      // the name of one
-	asTarget                     // {"model": …}
-	asMessages                   // a list of {"role": …, "content": …}
-	asTools                      // a list of tools
-	asManagement                 // {"edits": […]}
-	asEdits                      // a list of edits of the context
-	asAddition                   // a tool, or a reference to one
-	asAdditions                  // a list of blocks that add or remove a tool
-	asFallbacks                  // "default", or a list of {"model": …}
-	asServers                    // a list of MCP servers
-	asContainer                  // of the provider's, by its name or as {"id": …}
-	asSummarize                  // {"type": "summarize", …}
-)
+message     role!=role content=plain|[block] clear_at=word output_config=output
+server:url  @mcp name url authorization_token tool_configuration=free
+container   id
+fallback    model!=model max_tokens speed=word output_config=output thinking=thinking
+management  edits=[edit]
+compaction:summarize instructions
+cache       type=word ttl=word scope=word
+diagnostics previous_message_id=word
+user        user_id
+output      effort=word format=format task_budget=budget
+budget      type=word total remaining
+format:json_schema name schema=schema
+thinking    type=word budget_tokens display=word block_binding=binding
+binding     prefix_mismatch_behavior=word
+choice      type=word name disable_parallel_tool_use
+credit      token mode=word
+safeguard   type classifier_context
+caller      type=word tool_id=word
+measure     type=word value
 
-// rule says what an object may have. Members that it doesn't name pass if they are no objects and lists, and not at all
-// if it is closed.
-type rule struct {
-	family  string // of the provider's tools that it belongs to
-	closed  bool
-	members map[string]look
-}
+edit:clear_tool_uses_20250919 clear_at_least=measure clear_tool_inputs=plain|[plain] exclude_tools=[plain] keep=measure
+  trigger=measure
+edit:clear_thinking_20251015  keep=word|measure
+edit:compact_20260112         instructions pause_after_compaction trigger=measure
 
-// has are the members that an object may have, and only those that it has no others than.
-type has = map[string]look
+block:text              text cache_control=cache citations=[citation]
+block:thinking          thinking signature cache_control=cache
+block:redacted_thinking data cache_control=cache
+block:image             source=source transformations=transformations cache_control=cache
+block:document          source=source title context citations=citing cache_control=cache
+block:search_result     source title content=plain|[block] citations=citing cache_control=cache
+block:tool_use          id name input=free caller=caller toolset_name cache_control=cache
+block:tool_result       tool_use_id is_error content=plain|[block] toolset_name cache_control=cache
+block:tool_reference    tool_name cache_control=cache
+block:browser_state     tabs=[tab] state_changes=[change] cache_control=cache
+block:tool_addition     tool=addition cache_control=cache
+block:tool_removal      tool=addition cache_control=cache
+block:compaction        content encrypted_content signature tool_changes=[block] cache_control=cache
+block:fallback          from=origin to=target trigger=refusal
+block:server_tool_use   id name=served input=free caller=caller cache_control=cache
+block:tool_search_tool_result tool_use_id content=found cache_control=cache
 
-func only(members has) rule { return rule{closed: true, members: members} }
+block:web_search_tool_result  @web_search tool_use_id content=hit|[hit] caller=caller cache_control=cache
+block:web_fetch_tool_result   @web_fetch tool_use_id content=page caller=caller cache_control=cache
+block:advisor_tool_result     @advisor tool_use_id content=advice cache_control=cache
+block:code_execution_tool_result             @code_execution tool_use_id content=run cache_control=cache
+block:bash_code_execution_tool_result        @code_execution tool_use_id content=run cache_control=cache
+block:text_editor_code_execution_tool_result @code_execution tool_use_id content=run cache_control=cache
+block:mcp_tool_use     @mcp id name server_name input=free cache_control=cache
+block:mcp_tool_result  @mcp tool_use_id is_error content=plain|[block] cache_control=cache
+block:mcp_tool_listing @mcp mcp_server_name tools=[listed] cache_control=cache
 
-var anthropicFields = map[string]look{
-	"model": asPlain, "stream": asPlain,
-	"messages": asMessages, "system": asContent, "tools": asTools,
-	"mcp_servers": asServers, "container": asContainer, "fallbacks": asFallbacks, "context_management": asManagement,
-	"compaction": asSummarize,
+source:base64  media_type data
+source:text    media_type data
+source:content content=plain|[block]
 
-	"max_tokens": asPlain, "temperature": asPlain, "top_p": asPlain, "top_k": asPlain,
-	"inference_geo": asPlain, "service_tier": asPlain, "speed": asPlain,
-	"cache_control": asSettings, "diagnostics": asSettings, "metadata": asInert, "stop_sequences": asInert,
-	"output_config": asSchema, "output_format": asSchema, "thinking": asSettings, "tool_choice": asSettings,
-	"fallback_credit_token": asSettings,
+# Where a text was found is a label. It is not asked again.
+citation type=word cited_text document_index document_title start_char_index end_char_index start_page_number
+  end_page_number start_block_index end_block_index search_result_index source title url encrypted_index file_id
+citing   enabled
+transformations oversized_image=word
+tab      tab_id title url active
+change   type=word tab_id download_id url path size_bytes error
+origin   model
+target   model!=model
+refusal  type=word category=word
+found    type=word tool_references=[block] error_code=word error_message
+hit      type=word title url encrypted_content page_age error_code=word
+page:web_fetch_tool_result_error error_code=word
+page:web_fetch_result url retrieved_at content=block
+advice   type=word text encrypted_content stop_reason=word error_code=word
+run      type=word content=plain|[made] return_code stdout stderr encrypted_stdout error_code=word error_message
+  is_file_update lines=[plain] new_lines new_start old_lines old_start file_type=word num_lines start_line total_lines
+made:code_execution_output      file_id
+made:bash_code_execution_output file_id
+listed   name description input_schema=schema
 
-	"safeguards": asInert, "context_hint": asInert, // Claude Code's own
-}
+addition:tool_reference        name tool_name
+addition:tool_definition       definition!=tool
+addition:mcp_tool_reference    @mcp name server_name
+addition:mcp_toolset_reference @mcp server_name
 
-// anthropicCommon are members that any object may have.
-var anthropicCommon = map[string]look{
-	"type": asPlain, "cache_control": asSettings, "caller": asSettings,
-	"citations": asInert, // where a text was found, which is not asked again
-}
+client  %type name description input_schema=schema input_examples=[free] strict defer_loading allowed_callers=[word]
+  eager_input_streaming cache_control=cache
+tool:       +client
+tool:custom +client
+tool:*      +client display_width_px display_height_px display_number enable_zoom max_characters configs={toggle}
+  max_uses max_tokens max_content_tokens response_inclusion=word use_cache user_location=location allowed_domains=[plain]
+  blocked_domains=[plain] url_sources={urls} citations=citing model=model caching=cache mcp_server_name
+  default_config=toggle tools=[listed]
+tool:advisor_20260301 +client max_uses max_tokens model!=model caching=cache
+toggle      enabled defer_loading
+location    type=word city country region timezone
+urls        type=word tools=[named]
+named       type=word name
+`, false)
 
-var (
-	anthropicMessage = rule{members: map[string]look{
-		"role": asPlain, "content": asContent, "clear_at": asPlain, "output_config": asSettings}}
-	anthropicManagement = rule{members: map[string]look{"edits": asEdits}}
-	anthropicSummary    = rule{closed: true, members: map[string]look{"instructions": asPlain}}
-	anthropicContainer  = rule{closed: true, members: map[string]look{"id": asPlain}}
-	anthropicFallback   = rule{closed: true, members: map[string]look{
-		"model": asModel, "max_tokens": asPlain, "speed": asPlain, "output_config": asSchema, "thinking": asSettings}}
-)
-
-// anthropicBlocks are the types of content that may pass. Left out is container_upload: it names a file that the
-// provider keeps.
-var anthropicBlocks = map[string]rule{
-	"text":              {members: map[string]look{"text": asPlain}},
-	"thinking":          {members: map[string]look{"thinking": asPlain, "signature": asPlain}},
-	"redacted_thinking": {members: map[string]look{"data": asPlain}},
-	"image":             {closed: true, members: map[string]look{"source": asSource, "transformations": asSettings}},
-	"document":          {closed: true, members: map[string]look{"source": asSource, "title": asPlain, "context": asPlain}},
-	"search_result":     {members: map[string]look{"source": asPlain, "title": asPlain, "content": asContent}},
-
-	"tool_use": {members: map[string]look{
-		"id": asPlain, "name": asPlain, "input": asInert, "toolset_name": asPlain}},
-	"tool_result": {members: map[string]look{
-		"tool_use_id": asPlain, "is_error": asPlain, "content": asContent, "toolset_name": asPlain}},
-	"tool_reference": {members: map[string]look{"tool_name": asPlain}},
-	"browser_state":  {members: map[string]look{"tabs": asInert, "state_changes": asInert}},
-	"tool_addition":  {members: map[string]look{"tool": asAddition}},
-	"tool_removal":   {members: map[string]look{"tool": asAddition}},
-	"compaction": {members: map[string]look{
-		"content": asPlain, "encrypted_content": asPlain, "signature": asPlain, "tool_changes": asAdditions}},
-	"fallback": {members: map[string]look{"from": asInert, "to": asTarget, "trigger": asInert}},
-
-	"server_tool_use":         {members: map[string]look{"id": asPlain, "name": asServed, "input": asInert}},
-	"tool_search_tool_result": {members: map[string]look{"tool_use_id": asPlain, "content": asInert}},
-	"web_search_tool_result":  {"web_search", false, map[string]look{"tool_use_id": asPlain, "content": asInert}},
-	"web_fetch_tool_result":   {"web_fetch", false, map[string]look{"tool_use_id": asPlain, "content": asFetched}},
-	"advisor_tool_result":     {"advisor", false, map[string]look{"tool_use_id": asPlain, "content": asInert}},
-
-	"code_execution_tool_result":             {"code_execution", false, map[string]look{"content": asInert}},
-	"bash_code_execution_tool_result":        {"code_execution", false, map[string]look{"content": asInert}},
-	"text_editor_code_execution_tool_result": {"code_execution", false, map[string]look{"content": asInert}},
-
-	"mcp_tool_use":     {"mcp", false, map[string]look{"server_name": asPlain, "input": asInert}},
-	"mcp_tool_result":  {"mcp", false, map[string]look{"content": asContent}},
-	"mcp_tool_listing": {"mcp", false, map[string]look{"mcp_server_name": asPlain, "tools": asInert}},
-}
-
-// anthropicSources are the types of a source that has its content in itself. Left out are url and file.
-var anthropicSources = map[string]rule{
-	"base64":  {closed: true, members: map[string]look{"media_type": asPlain, "data": asPlain}},
-	"text":    {closed: true, members: map[string]look{"media_type": asPlain, "data": asPlain}},
-	"content": {closed: true, members: map[string]look{"content": asContent}},
-}
-
-// anthropicTools are the types of tools, and the families of those that the provider runs. Those without one are run by
-// the client, or search the list of tools in the request itself.
-var anthropicTools = map[string]string{
-	"custom": "", "memory_20250818": "",
-	"bash_20241022": "", "bash_20250124": "",
-	"text_editor_20241022": "", "text_editor_20250124": "", "text_editor_20250429": "", "text_editor_20250728": "",
-	"computer_20241022": "", "computer_20250124": "", "computer_20251124": "",
-	"computer_toolset_20260801": "", "browser_toolset_20260801": "",
-	"tool_search_tool_regex": "", "tool_search_tool_regex_20251119": "",
-	"tool_search_tool_bm25": "", "tool_search_tool_bm25_20251119": "",
-
-	"web_search_20250305":     "web_search",
-	"web_search_20260209":     "web_search",
-	"web_search_20260318":     "web_search",
-	"web_fetch_20250910":      "web_fetch",
-	"web_fetch_20260209":      "web_fetch",
-	"web_fetch_20260309":      "web_fetch",
-	"web_fetch_20260318":      "web_fetch",
-	"code_execution_20250522": "code_execution",
-	"code_execution_20250825": "code_execution",
-	"code_execution_20260120": "code_execution",
-	"code_execution_20260521": "code_execution",
-	"advisor_20260301":        "advisor",
-	"mcp_toolset":             "mcp",
-}
-
-var anthropicTool = rule{members: map[string]look{
-	"name": asPlain, "description": asPlain, "input_schema": asSchema, "input_examples": asInert, "strict": asPlain,
-	"defer_loading": asPlain, "eager_input_streaming": asPlain, "allowed_callers": asSettings, "configs": asSettings,
-
-	// Of tools that the provider runs. The tools of mcp_toolset are names and schemas.
-	"model": asModel, "caching": asSettings, "user_location": asInert, "allowed_domains": asInert,
-	"blocked_domains": asInert, "url_sources": asInert, "mcp_server_name": asPlain, "default_config": asSettings,
-	"tools": asInert,
-}}
-
-// anthropicServed are the names in server_tool_use, with their families.
-var anthropicServed = map[string]string{
+// servedTools are the names in server_tool_use, with their families. The first two search the list of tools in the
+// request itself.
+var servedTools = map[string]string{
 	"tool_search_tool_regex": "", "tool_search_tool_bm25": "",
 	"web_search": "web_search", "web_fetch": "web_fetch", "advisor": "advisor", "code_execution": "code_execution",
 	"bash_code_execution": "code_execution", "text_editor_code_execution": "code_execution",
-}
-
-// anthropicReferences are the types of what tool_addition and tool_removal have, with their families.
-var anthropicReferences = map[string]string{
-	"tool_reference": "", "mcp_tool_reference": "mcp", "mcp_toolset_reference": "mcp",
-}
-
-var anthropicEdits = map[string]bool{
-	"clear_tool_uses_20250919": true, "clear_thinking_20251015": true, "compact_20260112": true,
 }
 
 // messages judges the body of a request to /v1/messages or /v1/messages/count_tokens.
@@ -177,21 +131,32 @@ func (q *request) messages() (Told, *Refusal) {
 	if told.Stream, refusal = q.flag("stream"); refusal != nil {
 		return Told{}, refusal
 	}
-	if refusal = q.anthropic(anthropicFields); refusal != nil {
+	if refusal = anthropic().request(q, "request"); refusal != nil {
 		return Told{}, refusal
 	}
 	return told, nil
 }
 
-// anthropic judges a body by the fields that it may have.
-func (q *request) anthropic(known map[string]look) *Refusal {
-	if refusal := fields(q, known); refusal != nil {
-		return refusal
+// served is the name of a tool that the provider has run.
+func served(q *request, name []byte, v value) *Refusal {
+	if family, ok := servedTools[string(v.str())]; !ok || family != "" {
+		return q.provided(v.str(), family)
 	}
-	for name, field := range q.root.members() {
-		if refusal := (anthropic{q}).look(known[string(name)], name, field); refusal != nil {
-			return refusal
-		}
+	return nil
+}
+
+func role(_ *request, _ []byte, v value) *Refusal {
+	if slices.Contains([]string{"user", "assistant", "system"}, string(v.str())) {
+		return nil
+	}
+	return refuse("content", "a message of the role %s is not known to agent-init", quote(v.raw(), 64))
+}
+
+// fallbacks are other models that the provider asks. By a word, it chooses them itself.
+func fallbacks(q *request, _ []byte, _ value) *Refusal {
+	if len(q.route.Models) > 0 {
+		return refuse("model", "fallbacks that the provider chooses are not on the list of route %s (models)",
+			q.route.Name)
 	}
 	return nil
 }

@@ -83,7 +83,6 @@ func TestMessagesPass(t *testing.T) {
 			`"input":{"query":"x"}},{"type":"tool_search_tool_result","tool_use_id":"s","content":{"type":"x","tool_references":[]}}`),
 		"fallbacks by default":  ask(`"fallbacks":"default"`),
 		"a fallback in between": says(`{"type":"fallback","from":{"model":"a"},"to":{"model":"b"},"trigger":{"type":"refusal"}}`),
-		"an unknown scalar":     says(`{"type":"text","text":"a","new_mark":7}`),
 		"empty lists":           ask(`"tools":[],"system":[],"fallbacks":[]`),
 	} {
 		for _, body := range []string{body, strings.ReplaceAll(body, "\n", " ")} {
@@ -141,6 +140,7 @@ var relays = map[string][2]string{
 	"a type that is a list":       {says(`{"type":["text"],"text":"x"}`), "content"},
 	"a block that is a text":      {says(`"x"`), "content"},
 	"a file for a container":      {says(`{"type":"container_upload","file_id":"file_01"}`), "content"},
+	"an unknown scalar":           {says(`{"type":"text","text":"a","new_mark":7}`), "field"},
 	"an unknown object":           {says(`{"type":"text","text":"x","attachment":{"url":"https://evil.example"}}`), "field"},
 	"an unknown edit":             {ask(`"context_management":{"edits":[{"type":"store_20270101"}]}`), "content"},
 	"edits that are none":         {ask(`"context_management":{"edits":{}}`), "content"},
@@ -194,7 +194,7 @@ func bySource(add func(name, body, what string)) {
 	add("a member that names a place", says(`{"type":"text","text":"x","file_url":"https://evil.example"}`), "field")
 	add("a member that is a place", says(`{"type":"text","text":"x","from":" HTTPS://evil.example"}`), "field")
 	add("a setting that names a place", ask(`"thinking":{"type":"adaptive","callback_url":"https://evil.example"}`), "field")
-	add("a setting that is a place", ask(`"cache_control":{"type":"ephemeral","from":"https://evil.example"}`), "content")
+	add("a setting that is a place", ask(`"cache_control":{"type":"ephemeral","ttl":"https://evil.example"}`), "content")
 	add("a schema that is elsewhere", ask(`"output_config":{"format":{"type":"json_schema","schema":{"$ref":"https://evil.example"}}}`), "content")
 	add("a tool's schema that is elsewhere", ask(`"tools":[{"name":"a","input_schema":{"x":[{"$ref":"HTTPS://evil.example"}]}}]`), "content")
 	add("more in context_management", ask(`"context_management":{"edits":[],"memory":{"id":"x"}}`), "field")
@@ -207,10 +207,8 @@ func bySource(add func(name, body, what string)) {
 // byTool adds each tool of the provider's, and unknown ones, in each place that has tools.
 func byTool(add func(name, body, what string)) {
 	kinds := []string{"web_fetch_20270101", "computer", "url", "WEB_FETCH_20250910", "web_search", "Custom", "custom ", ""}
-	for kind, family := range anthropicTools {
-		if family != "" {
-			kinds = append(kinds, kind)
-		}
+	for kind := range families {
+		kinds = append(kinds, kind)
 	}
 	for _, kind := range kinds {
 		tool := fmt.Sprintf(`{"type":%q,"name":"x","model":"claude-opus-5-5"}`, kind)

@@ -1,302 +1,272 @@
 package judge
 
-import (
-	"bytes"
-	"slices"
-	"strings"
-)
+import "strings"
 
-// openai is a body of Chat Completions or Responses. The tables are in chat.go and responses.go, what the two have in
-// common is here: from the vendor's own types, openai-node 7.57.0, src/resources/responses/responses.ts and
-// src/resources/chat/completions/completions.ts.
-type openai struct{ *request }
+// openai are the rules of Chat Completions and Responses, from the vendor's own types of November 2026
+// (https://github.com/openai/openai-node, v7.59.0, src/resources/responses/responses.ts and
+// src/resources/chat/completions/completions.ts), and from what Codex 0.169 sends besides. The members that other servers
+// of this API add are named with whose they are:
+//
+//   - OpenRouter's: https://github.com/OpenRouterTeam/typescript-sdk, v1.3.19, src/models/chatrequest.ts
+//   - Groq's: https://github.com/groq/groq-typescript, v1.6.0, src/resources/chat/completions.ts
+//   - Mistral's: https://github.com/mistralai/client-ts, v2.7.0, src/models/components/chatcompletionrequest.ts
+//   - Ollama's: https://github.com/ollama/ollama, openai/openai.go and api/types.go
+//   - vLLM's: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+//   - xAI's: https://docs.x.ai/docs/api-reference; DeepSeek's: https://api-docs.deepseek.com
+//
+// Left out is what has a server fetch, keep or go elsewhere: items that are a reference, Azure's data_sources, Groq's
+// documents, search_settings and compound_custom, Mistral's guardrails, LiteLLM's api_base, api_key, base_url, user_config
+// and extra_body, vLLM's chat_template and mm_processor_kwargs, OpenRouter's provider and route.
+var openai = tableOf(`
+common  model stream tools=[tool] tool_choice=plain|choice metadata={plain} moderation=moderation
+  prompt_cache_options=caching prompt_cache_key prompt_cache_retention=word safety_identifier service_tier=word store
+  parallel_tool_calls temperature top_p top_logprobs user stream_options=streaming
+# xAI's, DashScope's and OpenRouter's ways to have the provider search.
+  search_parameters=search plugins=[plugin] models=[model] session_id
 
-const (
-	asAddress     look = iota + 32 // a URL that has its content in itself, alone or as {"url": …}
-	asEncoded                      // base64
-	asAudio                        // {"data": …}, or base64 alone
-	asFile                         // {"file_data": …}
-	asRemote                       // what the provider would fetch
-	asKept                         // what refers to something that the provider keeps
-	asSettings                     // values that name no place, at any depth
-	asSchema                       // of JSON
-	asChoice                       // of a tool
-	asChoices                      // a list of them
-	asAllowed                      // {"mode": …, "tools": […]}
-	asEnvironment                  // of a tool
-	asSearch                       // has the provider search
-	asPlugins                      // a list of {"id": …}
-	asModels                       // a list of names
-	asCalls                        // a list of tools' calls
-	asAnnotations                  // of an answer
-	asEdit                         // a list of {"type": "compaction"}
-	asInput                        // a text, or a list of items
-	asScreenshot                   // a part of the content
-	asPrediction                   // {"content": …}
-)
+chat    +common messages=[message] functions=[function] function_call=plain|named response_format=format
+  prediction=prediction audio=voice logit_bias={plain} modalities=[word] stop=plain|[plain] frequency_penalty logprobs
+  max_completion_tokens max_tokens n presence_penalty reasoning_effort=word seed verbosity=word web_search_options=search
+# Sampling, of many servers.
+  top_k top_a min_p repetition_penalty
+# How much is thought, and how that is told: OpenRouter's, Groq's, DeepSeek's, Qwen's and vLLM's.
+  reasoning=reasoning include_reasoning reasoning_format=word thinking=plain|thinking enable_thinking thinking_budget
+  chat_template_kwargs=template enable_search=search
+# OpenRouter's, Mistral's, Groq's and Ollama's.
+  usage=usage transforms=[word] cache_control=cache
+  safe_prompt random_seed prompt_mode=word
+  citation_options=word disable_tool_validation
+  keep_alive options=options think
 
-// openaiCommon are members that any object may have.
-var openaiCommon = map[string]look{
-	"type":          asPlain,
-	"cache_control": asSettings, "copilot_cache_control": asSettings, "prompt_cache_breakpoint": asSettings,
-	"internal_chat_message_metadata_passthrough": asInert, // of Codex
-}
+# A stored answer can't be fetched over a route, and nothing of it can be referred to, so store may say what it likes.
+# What the provider keeps can bring tools, instructions and content of its own.
+responses +common background input=plain|[item] instructions text=textual reasoning=reasoning include=[word]
+  context_management=[edit] client_metadata={plain} max_output_tokens max_tool_calls truncation=word
+  prompt=kept previous_response_id=kept conversation=kept
 
-// openaiParts are the types of content. What names a file of the provider's or an address is judged by its member.
-var openaiParts = map[string]rule{
-	"text":                only(has{"text": asPlain, "annotations": asAnnotations}),
-	"input_text":          only(has{"text": asPlain}),
-	"output_text":         only(has{"text": asPlain, "annotations": asInert, "logprobs": asInert}),
-	"summary_text":        only(has{"text": asPlain}),
-	"reasoning_text":      only(has{"text": asPlain}),
-	"refusal":             only(has{"refusal": asPlain}),
-	"thinking":            only(has{"thinking": asContent, "closed": asPlain, "signature": asPlain}),
-	"image_url":           only(has{"image_url": asAddress}),
-	"video_url":           only(has{"video_url": asAddress}), // vLLM's, as the next
-	"audio_url":           only(has{"audio_url": asAddress}),
-	"document_url":        only(has{"document_url": asAddress, "document_name": asPlain}), // Mistral's
-	"input_image":         only(has{"image_url": asAddress, "detail": asPlain, "file_id": asKept}),
-	"computer_screenshot": only(has{"image_url": asAddress, "detail": asPlain, "file_id": asKept}),
-	"input_audio":         only(has{"input_audio": asAudio, "data": asEncoded, "format": asPlain}),
-	"file":                only(has{"file": asFile, "file_id": asKept}),
-	"input_file": only(has{
-		"file_data": asAddress, "file_url": asRemote, "file_id": asKept, "filename": asPlain, "detail": asPlain}),
-}
+plugged    id enabled engine=word max_results max_uses max_content_tokens search_prompt include_domains=[plain]
+  exclude_domains=[plain] allowed_domains=[plain] blocked_domains=[plain]
+cache      type=word ttl=word
+marks      cache_control=cache copilot_cache_control=cache prompt_cache_breakpoint=breakpoint
+breakpoint type=word mode=word ttl=word
+caching    mode=word ttl=word comparison_response_id=kept
+streaming  include_usage include_obfuscation continuous_usage_stats
+moderation model!=model
+prediction type=word content=plain|[part]
+voice      format=word voice=word|voiced
+voiced     id
+reasoning  effort=word summary=word generate_summary=word context=word mode=word enabled exclude max_tokens
+thinking   type=word budget_tokens display=word clear_thinking
+template   enable_thinking thinking thinking_budget preserve_thinking clear_thinking reasoning_effort=word
+usage      include
+options    num_ctx num_predict num_keep num_batch seed temperature top_k top_p min_p typical_p repeat_last_n
+  repeat_penalty presence_penalty frequency_penalty penalize_newline mirostat mirostat_tau mirostat_eta stop=[plain]
+textual    verbosity=word format=format
+edit:compaction compact_threshold
 
-// openaiTools are the types of tools, and the families of those that the provider runs.
-var openaiTools = map[string]string{
-	"function": "", "custom": "", "namespace": "", "local_shell": "", "apply_patch": "",
-	"computer": "", "computer_use": "", "computer_use_preview": "",
-	"tool_search": "", // which searches the list of tools in the request itself
+format:text
+format:json_object schema=schema
+format:json_schema name description strict schema=schema json_schema=named_schema
+format:grammar     grammar
+format:python
+named_schema       name description strict schema=schema
 
-	"web_search":                    "web_search",
-	"web_search_2025_08_26":         "web_search",
-	"web_search_preview":            "web_search",
-	"web_search_preview_2025_03_11": "web_search",
-	"file_search":                   "file_search",
-	"code_interpreter":              "code_interpreter",
-	"image_generation":              "image_generation",
-	"mcp":                           "mcp",
-	"shell":                         "shell",
-	"programmatic_tool_calling":     "programmatic_tool_calling",
+# A message of any role. What a model has thought comes back in members that differ by the server.
+message    +marks role! content=plain|[part] name refusal tool_call_id prefix tool_calls=[call] function_call=called
+  audio=kept annotations=[annotation] images=[part] reasoning reasoning_content reasoning_text reasoning_opaque
+  reasoning_details=[detail] thinking thinking_blocks=[thought] extra_content=extra
+called     name arguments=free
+written    name input=free
+call:         id index function=called custom=written extra_content=extra
+call:function id index function=called extra_content=extra
+call:custom   id index custom=written extra_content=extra
+extra      google=google
+google     thought_signature thought
+thought    type=word thinking signature data
+detail:reasoning.text      id format=word index text signature
+detail:reasoning.summary   id format=word index summary
+detail:reasoning.encrypted id format=word index data
+# OpenRouter keeps files that it has read in others.
+annotation:url_citation url_citation=cited url title start_index end_index
+cited      url title content start_index end_index
 
-	"web_search_premium": "web_search", "document_library": "document_library", "connector": "connector", // Mistral's
-	"browser_search": "web_search",                                                                        // Groq's
-	"x_search":       "x_search", "collections_search": "file_search", "code_execution": "code_execution", // xAI's
-	"builtin_function": "builtin_function", // Kimi's, of which one is $web_search
-}
+part:text           +marks text annotations=[annotation]
+part:input_text     +marks text
+part:output_text    +marks text annotations=[cite] logprobs=[logprob]
+part:summary_text   text
+part:reasoning_text text
+part:refusal        +marks refusal
+part:thinking       thinking=plain|[part] closed signature
+part:image_url      +marks image_url=data|link
+part:input_image    +marks image_url=data|link detail=word file_id=kept
+part:computer_screenshot image_url=data|link detail=word file_id=kept
+part:input_audio    +marks input_audio=base64|audio data=base64 format=word
+part:file           +marks file=file file_id=kept
+part:input_file     +marks file_data=data|link file_url=fetched file_id=kept filename detail=word
+# vLLM's, and Mistral's.
+part:video_url      video_url=data|link
+part:audio_url      audio_url=data|link
+part:document_url   document_url=data|link document_name
+link       url=data detail=word format=word
+audio      data=base64 format=word
+file       file_data=data|link filename file_id=kept file_url=fetched
+cite       type=word url title start_index end_index index file_id container_id filename
+logprob    token logprob bytes=[plain] top_logprobs=[logprob]
 
-var openaiTool = rule{members: map[string]look{
-	"name": asPlain, "description": asPlain, "strict": asPlain, "defer_loading": asPlain, "execution": asPlain,
-	"function": asSchema, "custom": asInert, "format": asInert, "tools": asTools,
-	"parameters": asSchema, "input_schema": asSchema, "output_schema": asSchema,
-	"allowed_callers": asSettings, "environment": asEnvironment,
-}}
+function   +marks name description parameters=schema strict
+format_of:text
+format_of:grammar   syntax=word definition grammar=grammar
+grammar    syntax=word definition
+freeform   name description format=format_of
+client     %type +marks name description strict async defer_loading allowed_callers=[word]
+tool:            +client function=function
+tool:function    +client function=function parameters=schema output_schema=schema
+tool:custom      +client custom=freeform format=format_of
+tool:namespace   +client tools=[tool]
+tool:tool_search +client execution=word parameters=schema
+tool:local_shell %type
+tool:apply_patch %type allowed_callers=[word]
+tool:computer    %type
+tool:computer_use %type
+tool:computer_use_preview %type display_width display_height environment=word
+tool:shell       %type allowed_callers=[word] environment=environment
+# What a route lets the provider run is told what the provider knows.
+tool:*           +client *
 
-var (
-	openaiAddress = rule{closed: true, members: map[string]look{"url": asAddress, "detail": asPlain, "format": asPlain}}
-	openaiAudio   = rule{closed: true, members: map[string]look{"data": asEncoded, "format": asPlain}}
-	// openaiAllowed is the choice among some tools, which Chat Completions wraps.
-	openaiAllowed = rule{closed: true, members: map[string]look{
-		"mode": asPlain, "tools": asChoices, "allowed_tools": asAllowed}}
-	openaiFile = rule{closed: true, members: map[string]look{
-		"file_data": asAddress, "filename": asPlain, "file_id": asKept, "file_url": asRemote}}
-)
+environment:local           skills=[skill]
+environment:container_auto  @shell file_ids=[word] memory_limit=word network_policy=free skills=free
+environment:container_reference @shell container_id
+skill      name description path
 
-// judge judges a body by the fields that it may have.
-func (q openai) judge(known map[string]look) *Refusal {
-	if refusal := fields(q.request, known); refusal != nil {
-		return refusal
+# Which tool is to be called. Those of the provider are in the list of tools besides, or are no choice.
+named      name
+choice:function %type name function=named
+choice:custom   %type name custom=named
+choice:shell
+choice:apply_patch %type
+choice:allowed_tools mode=word tools=[choice] allowed_tools=allowed
+choice:*        %type name server_label
+allowed    mode=word tools=[choice]
+
+turn       id status=word internal_chat_message_metadata_passthrough=passthrough
+calls      +turn call_id caller=caller namespace created_by
+caller     type=word caller_id
+passthrough turn_id create_time content_item_kinds=[word] content_item_metadata=[told]
+told       provenance=provenance
+provenance type=word hook namespace name
+configured effort=word summary=word context=word mode=word generate_summary=word
+item:        +turn role! content!=plain|[part] phase=word
+item:message +turn role! content=plain|[part] phase=word
+item:reasoning +turn summary=[part] content=[part] encrypted_content
+item:compaction +turn encrypted_content
+item:compaction_trigger +turn
+item:additional_tools +turn role tools=[tool]
+# How much to think from here on, which Codex tells with its default model.
+item:configuration_update +turn reasoning=configured
+item:function_call           +calls name arguments
+item:function_call_output    +calls name output=plain|[part]
+item:custom_tool_call        +calls name input
+item:custom_tool_call_output +calls name output=plain|[part]
+item:tool_search_call        +calls execution=word arguments=free
+item:tool_search_output      +calls execution=word tools=[tool]
+item:local_shell_call        +calls action=action
+item:local_shell_call_output +calls output
+item:shell_call              +calls action=action environment=environment
+item:shell_call_output       +calls output=plain|[shown] max_output_length
+item:apply_patch_call        +calls operation=operation
+item:apply_patch_call_output +calls output
+item:computer_call           +calls action=move actions=[move] pending_safety_checks=[safety]
+item:computer_call_output    +calls output=part acknowledged_safety_checks=[safety]
+action     type=word command=plain|[plain] commands=[plain] env={plain} timeout_ms user working_directory max_output_length
+shown      stdout stderr outcome=outcome created_by
+outcome    type=word exit_code
+operation  type=word path diff
+move       type=word button=word x y keys=[word] path=[point] scroll_x scroll_y text ms
+point      x y
+safety     id code message
+
+# What a tool of the provider's has found or made. A search that was repeated from the history is none.
+item:web_search_call       +turn action=searched
+item:image_generation_call @image_generation +turn result
+item:file_search_call      @file_search +turn queries=[plain] results=free
+item:code_interpreter_call @code_interpreter +turn code container_id outputs=free
+item:program               @programmatic_tool_calling +turn call_id code fingerprint
+item:program_output        @programmatic_tool_calling +turn call_id result
+item:mcp_list_tools        @mcp +turn server_label tools=free error=free
+item:mcp_approval_request  @mcp +turn server_label name arguments
+item:mcp_approval_response @mcp +turn approval_request_id approve reason
+item:mcp_call              @mcp +turn server_label name arguments approval_request_id output error=free
+searched   type=word query queries=[plain] url pattern sources=[source]
+source     type=word url
+`, false)
+
+// chat judges the body of a request to chat/completions.
+func (q *request) chat() (Told, *Refusal) {
+	var told Told
+	var refusal *Refusal
+	if told.Model, refusal = q.deployed(); refusal != nil {
+		return Told{}, refusal
 	}
-	for name, field := range q.root.members() {
-		if refusal := q.look(known[string(name)], name, field); refusal != nil {
-			return refusal
-		}
+	if told.Stream, refusal = q.flag("stream"); refusal != nil {
+		return Told{}, refusal
 	}
-	return nil
+	if refusal = openai().request(q, "chat"); refusal != nil {
+		return Told{}, refusal
+	}
+	asksUsage := q.root.get("stream_options").get("include_usage").kind() == 't'
+	told.CountsUsage = !told.Stream || q.route.TellsUsage || asksUsage
+	return told, nil
 }
 
-func (q openai) fits(v value, what []byte, r rule) *Refusal {
-	return q.members(v, what, r, openaiCommon, q.look)
-}
-
-// look judges a member. What is null is taken as not there.
-func (q openai) look(how look, name []byte, v value) *Refusal {
-	if v.none() {
-		return nil
-	}
-	switch how {
-	case asPlain:
-		if !v.scalar() {
-			return refuse("content", "%s is not a plain value", quote(name, 64))
-		}
-	case asContent:
-		return q.list(v, name, v.kind() == text, q.part)
-	case asMessages:
-		return q.list(v, name, false, q.message)
-	case asScreenshot:
-		return q.part(v)
-	case asPrediction:
-		return q.fits(v, name, rule{members: map[string]look{"content": asContent}})
-	case asInput:
-		return q.list(v, name, v.kind() == text, q.item)
-	case asTools:
-		return q.list(v, name, false, q.tool)
-	case asCalls:
-		return q.list(v, name, false, q.call)
-	case asAnnotations:
-		return q.list(v, name, false, q.annotation)
-	case asChoice:
-		return q.choice(v)
-	case asChoices:
-		return q.list(v, name, false, q.choice)
-	case asAllowed:
-		if kind := v.get("type"); !kind.none() {
-			return unknown("tool_choice", kind)
-		}
-		return q.fits(v, name, openaiAllowed)
-	case asEnvironment:
-		return q.environment(v)
-	case asTarget:
-		if _, refusal := q.model(v.get("model")); refusal != nil {
-			return refusal
-		}
-		return q.settings(name, v)
-	case asModels:
-		return q.list(v, name, false, func(model value) *Refusal { _, refusal := q.model(model); return refusal })
-	case asEdit:
-		return q.list(v, name, false, q.edit)
-	case asSearch:
-		if v.kind() != 'f' {
-			return q.provided(name, "web_search")
-		}
-	case asPlugins:
-		return q.list(v, name, false, q.plugin)
-	case asSettings:
-		return q.settings(name, v)
-	case asSchema:
-		return q.schema(v)
-	}
-	return q.place(how, name, v)
-}
-
-// place judges what can name a place: an address, or something that the provider keeps.
-func (q openai) place(how look, name []byte, v value) *Refusal {
-	switch how {
-	case asAddress:
-		if v.kind() == object {
-			return q.fits(v, name, openaiAddress)
-		}
-		if !inline(v.str()) {
-			return refuse("content", "%s by an address is not allowed, since the provider would fetch it; one that "+
-				"begins with data: has its content in itself", quote(name, 64))
-		}
-	case asEncoded:
-		if v.kind() != text || bytes.IndexByte(v.str(), ':') >= 0 && !inline(v.str()) {
-			return refuse("content", "%s is not in base64", quote(name, 64))
-		}
-	case asAudio:
-		if v.kind() == text {
-			return q.place(asEncoded, name, v)
-		}
-		return q.fits(v, name, openaiAudio)
-	case asFile:
-		return q.fits(v, name, openaiFile)
-	case asRemote:
-		return refuse("content", "%s is not allowed, since the provider would fetch it", quote(name, 64))
-	case asKept:
-		if !q.named(name) {
-			return refuse("content", "%s refers to what the provider keeps, which can't be judged; "+
-				"route %s lets it pass with fields: [%[1]s]", quote(name, 64), q.route.Name)
-		}
-	}
-	return nil
-}
-
-func (q openai) part(v value) *Refusal {
-	kind := v.get("type").str()
-	r, ok := openaiParts[string(kind)]
+// deployed is the model that a body names, or a path, as Azure has it. There, the body needs none.
+func (q *request) deployed() (string, *Refusal) {
+	model := q.root.get("model")
+	_, after, ok := strings.Cut(q.path, "/deployments/")
 	if !ok {
-		return unknown("content", v.get("type"))
+		return q.model(model)
 	}
-	return q.fits(v, kind, r)
+	if !model.none() {
+		if _, refusal := q.model(model); refusal != nil {
+			return "", refusal
+		}
+	}
+	deployment, _, _ := strings.Cut(after, "/")
+	return deployment, q.allowed(deployment)
 }
 
-// annotation is one of an answer, which the client repeats. OpenRouter keeps files that it has read in some.
-func (q openai) annotation(v value) *Refusal {
-	if kind := v.get("type"); string(kind.str()) != "url_citation" {
-		return unknown("an annotation", kind)
+// responses judges the body of a request to responses.
+func (q *request) responses() (Told, *Refusal) {
+	told := Told{CountsUsage: true}
+	var refusal *Refusal
+	if told.Model, refusal = q.model(q.root.get("model")); refusal != nil {
+		return Told{}, refusal
 	}
-	return nil
+	if told.Stream, refusal = q.flag("stream"); refusal != nil {
+		return Told{}, refusal
+	}
+	background, refusal := q.flag("background")
+	if refusal == nil && background {
+		refusal = refuse("field", "background is not allowed, since nobody could fetch the answer")
+	}
+	if refusal == nil {
+		refusal = openai().request(q, "responses")
+	}
+	if refusal != nil {
+		return Told{}, refusal
+	}
+	return told, nil
 }
 
-func (q openai) edit(v value) *Refusal {
-	if kind := v.get("type"); string(kind.str()) != "compaction" {
-		return unknown("an edit of the context", kind)
-	}
-	return q.settings(nil, v)
-}
-
-// plugin is one of OpenRouter's (OpenRouterTeam/typescript-sdk, src/models/chatrequest.ts).
-func (q openai) plugin(v value) *Refusal {
+// plugin is one of OpenRouter's (https://github.com/OpenRouterTeam/typescript-sdk, src/models/chatrequest.ts).
+func plugin(q *request, _ []byte, v value) *Refusal {
 	id := v.get("id").str()
+	family := map[string]string{"web": "web_search", "web-fetch": "web_fetch"}[string(id)]
 	switch string(id) {
 	case "response-healing", "context-compression": // they see the request and the answer alone
-		return nil
-	case "web":
-		return q.provided(id, "web_search")
-	case "web-fetch":
-		return q.provided(id, "web_fetch")
-	}
-	return q.provided(id, "")
-}
-
-func (q openai) tool(v value) *Refusal {
-	kind := v.get("type")
-	if kind.none() && v.get("function").kind() == object {
-		return q.fits(v, []byte("a tool"), openaiTool)
-	}
-	if kind.kind() != text {
-		return unknown("a tool", kind)
-	}
-	family, known := openaiTools[string(kind.str())]
-	switch {
-	case family == "shell" && string(v.get("environment").get("type").str()) == "local":
-		return q.fits(v, kind.str(), openaiTool) // the client runs it
-	case known && family == "":
-		return q.fits(v, kind.str(), openaiTool)
-	case q.cached(v, string(kind.str())) && !slices.Contains(q.route.ProviderTools, family):
-		family = "web_search_cached"
-	}
-	return q.provided(kind.str(), family)
-}
-
-// cached says whether a search is of OpenAI's index alone. By default it is not.
-func (q openai) cached(tool value, kind string) bool {
-	return strings.HasSuffix(q.path, "/responses") && (kind == "web_search" || kind == "web_search_2025_08_26") &&
-		tool.get("external_web_access").kind() == 'f'
-}
-
-// choice says which tool is to be called. Those of the provider are in the list of tools besides, or were no choice.
-func (q openai) choice(v value) *Refusal {
-	if v.kind() == text {
-		return nil
-	}
-	kind := v.get("type")
-	if string(kind.str()) != "allowed_tools" {
-		if family, known := openaiTools[string(kind.str())]; known && (family == "" || family == "shell") {
-			return q.fits(v, kind.str(), openaiTool)
-		} else {
-			return q.provided(kind.str(), family)
+	default:
+		if refusal := q.provided(id, family); refusal != nil {
+			return refusal
 		}
 	}
-	return q.fits(v, []byte("tool_choice"), openaiAllowed)
-}
-
-// environment is where a tool runs. One that is named by a text is that of a computer that the client shows.
-func (q openai) environment(v value) *Refusal {
-	if v.kind() == text || string(v.get("type").str()) == "local" {
-		return nil
-	}
-	return q.provided([]byte("environment"), "shell")
+	return openai().members(q, []byte("a plugin"), openai().objects["plugged"], v)
 }

@@ -191,3 +191,8 @@ func TestFindersNotice(t *testing.T) {
 		}
 	}
 }
+
+// folded is what names have in common that differ in case, hyphens and underscores at most.
+func folded(name string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
+}

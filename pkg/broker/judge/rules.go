@@ -3,6 +3,7 @@ package judge
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -16,46 +17,12 @@ type request struct {
 	root  value
 }
 
-// fields refuses a body that isn't an object, and fields that neither the rules of its API know nor the route names.
-func fields[T any](q *request, known map[string]T) *Refusal {
-	if q.root.kind() != object {
-		return refuse("json", "the body is not an object")
-	}
-	for name, field := range q.root.members() {
-		if _, ok := known[string(name)]; !ok && !field.none() && !q.named(name) {
-			return refuse("field", "field %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(name, 64), q.route.Name)
-		}
-	}
-	return nil
-}
-
-// members judges the members of an object by a rule, and by what its API lets any object have. Others pass if they are
-// plain values, unless the rule is closed, or they could name a place. A server that is written in Go takes a name in any
-// case, and the last of those that are alike: a known name in another spelling is refused, too.
-func (q *request) members(v value, what []byte, r rule, common map[string]look,
-	judge func(how look, name []byte, v value) *Refusal) *Refusal {
-	if v.kind() != object {
-		return refuse("content", "%s is not an object", quote(what, 64))
-	}
-	for name, member := range v.members() {
-		how, ok := r.members[string(name)]
-		if !ok {
-			how, ok = common[string(name)]
-		}
-		if !ok && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name) ||
-			remote(member.str()) || respelt(name, r.members) || respelt(name, common)) {
-			return q.strange(name, what)
-		}
-		if refusal := judge(how, name, member); refusal != nil {
-			return refusal
-		}
-	}
-	return nil
-}
-
-// strange refuses a member of something within the body that no rule knows.
+// strange refuses a member that no rule knows, of the body itself or of something in it.
 func (q *request) strange(name, of []byte) *Refusal {
+	if of == nil {
+		return refuse("field", "field %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
+			quote(name, 64), q.route.Name)
+	}
 	return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
 		quote(name, 64), quote(of, 64), q.route.Name)
 }
@@ -114,3 +81,38 @@ func (q *request) provided(kind []byte, family string) *Refusal {
 // inline says whether a URL has its content in itself. Only the exact spelling counts: a server may take others for a
 // name or a path.
 func inline(url []byte) bool { return bytes.HasPrefix(url, []byte("data:")) }
+
+// schema refuses a reference to another document, which some readers of schemas fetch.
+func (q *request) schema(v value) *Refusal {
+	for name, member := range v.members() {
+		switch string(name) {
+		case "$ref", "$dynamicRef", "$recursiveRef":
+			if remote(member.str()) {
+				return refuse("content", "a schema by its address is not allowed, since the provider could fetch it")
+			}
+		}
+		if refusal := q.schema(member); refusal != nil {
+			return refusal
+		}
+	}
+	for item := range v.items() {
+		if refusal := q.schema(item); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// remote says whether a text begins as an address does.
+func remote(s []byte) bool {
+	s = bytes.TrimLeft(s[:min(len(s), 64)], " \t\r\n")
+	scheme, _, ok := bytes.Cut(s, []byte(":"))
+	if !ok {
+		return bytes.HasPrefix(s, []byte("//"))
+	}
+	switch strings.ToLower(string(scheme)) {
+	case "http", "https", "ftp", "file", "gs", "s3", "ws", "wss":
+		return true
+	}
+	return false
+}
