@@ -32,7 +32,7 @@ func signAnswer(ask approval.Ask, verdict string, seconds int64, made, ends time
 func newTestApprovals(t testing.TB, settings string, events *[]audit.Event) *approvals {
 	p := &publisher{log: slog.New(slog.DiscardHandler), record: func(e audit.Event) { *events = append(*events, e) }, state: state.State{Phase: state.PhaseReady}}
 	b := &base{publisher: p}
-	return newApprovals(&keeper{base: b, guard: &guardKeeper{}, book: newBook(b, parsePolicy(t, "approvals: {"+settings+"}\n"))})
+	return newApprovals(&keeper{base: b, guard: &guardKeeper{}, leases: new(leases), book: newBook(b, parsePolicy(t, "approvals: {"+settings+"}\n"))})
 }
 
 // TestApprovalsInAnyOrder: whatever the order in which answers come in, however often, and whosever they are, a request

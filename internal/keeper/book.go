@@ -104,12 +104,16 @@ func (b *base) recordPolicy(p *policy.Policy, signed policy.Signed, what string)
 	})
 }
 
-// change changes what is in force, and waits for the guard to have it, but for no longer than a newer change.
-func (k *keeper) change(do func() (taken <-chan wire.Message, err error)) error {
+// change changes what is in force. What that ends has ended when do returns: only then comes what takes longer for what the
+// agent has made, and no newer change waits for it. Then change waits for the guard to have it.
+func (k *keeper) change(ctx context.Context, do func() (taken <-chan wire.Message, err error)) error {
 	k.book.changing.Lock()
 	taken, err := do()
 	k.publish()
 	k.book.changing.Unlock()
+	if k.leases.settle(context.WithoutCancel(ctx)) {
+		k.publishLeases(^uint64(0)) // explain shows no lease that has just ended
+	}
 	k.guard.awaitTaken(taken)
 	return err
 }
@@ -124,22 +128,21 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	if err := k.broker.prepare(next.policy.Settings); err != nil {
 		return nil, err
 	}
-	put := func() error { return k.rules.put(ctx, plan, k.leases.books.Leases()) }
+	put := func() error { return k.rules.put(ctx, plan) }
 	if err := k.leases.adopt(ctx, next.policy, put); err != nil {
 		return nil, err
 	}
 	k.book.present.Store(next)
-	k.publishLeases(^uint64(0)) // explain shows no lease that has just ended
 	taken := k.guard.push()
-	k.book.publishRoutes()
 	k.broker.push()
+	k.book.publishRoutes()
 	k.exporter.push()
 	return taken, nil
 }
 
 // reload takes over a changed policy. One that can't be read leaves the old one in force.
 func (k *keeper) reload(ctx context.Context) error {
-	return k.change(func() (<-chan wire.Message, error) {
+	return k.change(ctx, func() (<-chan wire.Message, error) {
 		files, p, err := k.book.read()
 		var taken <-chan wire.Message
 		if err == nil {
@@ -191,7 +194,7 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 // changeGrants brings a changed book into force, as a reload does. If that fails, the book
 // stays as it was, but for what only takes away, which is owed.
 func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) error {
-	return k.change(func() (<-chan wire.Message, error) {
+	return k.change(ctx, func() (<-chan wire.Message, error) {
 		grants := k.book.now().grants.Clone()
 		events, err := change(&grants)
 		if err != nil {

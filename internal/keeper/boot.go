@@ -426,7 +426,7 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := k.rules.put(ctx, plan, nil); err != nil {
+	if err := k.rules.put(ctx, plan); err != nil {
 		return out, fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
 	}
 	return out, g.inside.forward()

@@ -193,7 +193,6 @@ func (k *brokerKeeper) push() (taken <-chan wire.Message) {
 	k.mu.Lock()
 	k.version++
 	k.mu.Unlock()
-	k.book.publishRoutes()
 	k.handing.Lock()
 	defer k.handing.Unlock()
 	f, err := k.load().File()
@@ -232,6 +231,7 @@ func (k *brokerKeeper) watch() {
 	case another:
 		k.guardian(audit.Info, "credentials or certificate authorities of the broker have changed")
 		k.push()
+		k.book.publishRoutes()
 	case news:
 		k.book.publishRoutes()
 	}

@@ -88,7 +88,15 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range l.Adopt(p) {
+			closed := l.Begin(p, policy.Change{})
+			for more := true; more; {
+				var some []firewall.Element
+				var moved []firewall.Lease
+				some, moved, more = l.Sift()
+				closed = append(closed, some...)
+				lease(moved)
+			}
+			for _, e := range closed {
 				delete(kernel, e)
 			}
 			for e, until := range kernel {

@@ -10,8 +10,9 @@
 //     with the agent and its session;
 //   - publisher: the status, the files that others read, and the audit log.
 //
-// Locks are taken in this order, and let go in the reverse: keeper.proving, book.changing, leases.moving, publisher.writing. Behind
-// them come those under which no other owner is called: of the ledger, the firewall, guardKeeper.mu, publisher.mu.
+// Locks are taken in this order, and let go in the reverse: keeper.proving, book.changing, leases.settling, leases.moving,
+// publisher.writing. Behind them come those under which no other owner is called: of the ledger, the firewall,
+// guardKeeper.mu, publisher.mu.
 package keeper
 
 import (

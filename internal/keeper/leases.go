@@ -3,7 +3,9 @@ package keeper
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lease"
@@ -21,7 +23,7 @@ import (
 type leases struct {
 	*base
 	book    *book
-	fw      *firewall.Firewall
+	fw      filter
 	reduced bool
 	books   lease.Books
 	edition *wire.Edition
@@ -35,6 +37,11 @@ type leases struct {
 	// moving is held for reading while a lease goes from the ledger to the kernel, and for writing while the policy
 	// changes: no lease of the old policy can arrive after the new one has closed it.
 	moving sync.RWMutex
+
+	ended    []firewall.Element // taken out of the kernel, to be looked at again; under moving
+	emptied  bool               // the kernel holds none of the book; under moving
+	settling sync.Mutex         // one at a time
+	due      atomic.Bool        // there is something to settle
 }
 
 // spent says whether the budget of the wildcard that name is below has it, by how. The broker's names are below none.
@@ -75,17 +82,21 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	if len(open) == 0 {
 		return reply
 	}
-	if err := l.fw.Lease(ctx, open); err != nil {
+	if err := l.give(ctx, open); err != nil {
 		l.log.Error("leasing", "name", m.Name, "error", err)
 		l.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
 		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
 		defer cancel()
-		if closed := ledger.RevokeName(m.Name); len(closed) > 0 {
-			if err := l.fw.Revoke(ctx, closed); err != nil {
-				// The next attestation finds what the book does not hold.
-				l.log.Error("revoking", "error", err)
-				l.guardian(audit.Fault, "revoking failed: "+err.Error())
+		closed := ledger.RevokeName(m.Name)
+		for _, o := range open { // others that were to run out
+			if !ledger.Holds(o.Element) {
+				closed = append(closed, o.Element)
 			}
+		}
+		if err := l.fw.Revoke(ctx, closed); err != nil {
+			// The next attestation finds what the book does not hold.
+			l.log.Error("revoking", "error", err)
+			l.guardian(audit.Fault, "revoking failed: "+err.Error())
 		}
 		reply.Err = true
 		return reply
@@ -123,26 +134,94 @@ func (l *leases) direct(m, reply wire.Message) wire.Message {
 	return reply
 }
 
-// adopt has the kernel hold what p admits, and nothing else. If that fails, the ledger is as it was.
+// give has the kernel hold what the book does. What others book of the same elements meanwhile may have reached the kernel
+// before: so there is another look.
+func (l *leases) give(ctx context.Context, leases []firewall.Lease) error {
+	for len(leases) > 0 {
+		made := time.Now()
+		if err := l.fw.Lease(ctx, leases); err != nil {
+			return err
+		}
+		leases = l.books.Longer(leases, made)
+	}
+	return nil
+}
+
+// adopt has p be what leases are given by, takes the leases out of the kernel that its rules close, and calls put. None of
+// that takes longer for what the agent has made: all else is for settle. If it fails, the old policy counts, though some of
+// its leases may have ended.
 func (l *leases) adopt(ctx context.Context, p *policy.Policy, put func() error) error {
 	l.moving.Lock()
 	defer l.moving.Unlock()
+	l.due.Store(true)
 	old := l.book.policy()
-	closed := l.books.Adopt(p)
-	// This ends flows as well: no packet passes for being part of one.
-	if err := l.fw.Retain(ctx, closed, l.books.Knows); err != nil {
-		// The kernel keeps its leases when it gets new rules. If some can't be
-		// taken out, none may stay; those of the book are given again.
-		if err := l.fw.RevokeAll(ctx); err != nil {
-			l.books.Adopt(old)
-			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
+	err := l.end(ctx, l.books.Begin(p))
+	if err != nil {
+		err = fmt.Errorf("end the leases that the policy no longer allows: %w", err)
+	} else if err = put(); err != nil {
+		err = fmt.Errorf("apply the rules: %w", err)
+	}
+	if err != nil {
+		if err := l.end(ctx, l.books.Begin(old)); err != nil {
+			l.log.Error("going back to the old policy", "error", err)
 		}
 	}
-	if err := put(); err != nil {
-		l.books.Adopt(old)
-		return fmt.Errorf("apply the rules: %w", err)
+	return err
+}
+
+// end takes elements out of the kernel. That ends flows as well: no packet passes for being part of one. If some can't be
+// taken out, none may stay; settle gives those of the book again. moving is held for writing.
+func (l *leases) end(ctx context.Context, closed []firewall.Element) error {
+	l.ended = append(l.ended, closed...)
+	if l.fw.Drop(ctx, closed) == nil {
+		return nil
 	}
-	return nil
+	l.emptied = true
+	return l.fw.RevokeAll(ctx)
+}
+
+// settle does what is left to do after adopt, which grows with the book: others may change the policy meanwhile, and ask
+// for leases. Where there is nothing to do, it says so.
+func (l *leases) settle(ctx context.Context) (some bool) {
+	l.settling.Lock()
+	defer l.settling.Unlock()
+	if !l.due.Swap(false) {
+		return false
+	}
+	for more := true; more; {
+		var err error
+		if more, err = l.sift(ctx); err != nil {
+			l.due.Store(true)
+			l.log.Error("ending leases", "error", err)
+			l.guardian(audit.Fault, "what is no longer allowed could not be taken out of the kernel, which is tried again: "+err.Error())
+			return true
+		}
+	}
+	if err := l.fw.Retain(ctx, nil, l.books.Knows); err != nil {
+		l.due.Store(true)
+		l.log.Error("looking for what was put back", "error", err)
+		l.guardian(audit.Fault, "what was taken out of the kernel may be back, which is looked for again: "+err.Error())
+	}
+	return true
+}
+
+// sift brings the policy to some more of the book, and the outcome into the kernel.
+func (l *leases) sift(ctx context.Context) (more bool, err error) {
+	l.moving.Lock()
+	defer l.moving.Unlock()
+	// What was judged while it was taken out may have put it back.
+	again := slices.DeleteFunc(l.ended, l.books.Knows)
+	l.ended = nil
+	closed, moved, more := l.books.Sift()
+	if err := l.end(ctx, append(again, closed...)); err != nil {
+		return more, err
+	}
+	l.ended = nil
+	if l.emptied {
+		l.emptied = false
+		moved = l.books.Leases()
+	}
+	return more, l.give(ctx, moved)
 }
 
 // foreign are the kernel's leases that are not in the book, and what it lets go on without one.
@@ -203,7 +282,7 @@ func (l *leases) repair(ctx context.Context) error {
 	}
 	l.moving.RLock()
 	defer l.moving.RUnlock()
-	return l.fw.Lease(ctx, l.books.Leases())
+	return l.give(ctx, l.books.Leases())
 }
 
 // maintain keeps leases that are in use, forgets the others, and holds the live rules against the plan, until ctx ends.
@@ -219,11 +298,12 @@ func (k *keeper) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep:
-			k.leases.books.Sweep()
+			k.leases.sweep(ctx)
 			work.GiveBack()
 		case <-renew:
 			k.leases.renew(ctx)
 		case <-attest:
+			k.leases.settle(ctx) // what failed
 			k.attest(ctx)
 			k.audit.Retry()
 			k.publish()
@@ -241,6 +321,7 @@ func (k *keeper) maintain(ctx context.Context) {
 // renew keeps open what answers. That is the kernel's own account, by element: the agent can't add to it, nor can
 // connections to the gate, which lead nowhere else. Where the gate is, the guard's onward connection counts.
 func (l *leases) renew(ctx context.Context) {
+	begun := time.Now()
 	all, err := l.fw.InUse(ctx)
 	if err != nil {
 		l.log.Warn("looking for leases in use", "error", err)
@@ -253,12 +334,21 @@ func (l *leases) renew(ctx context.Context) {
 			busy[u.Element] = true
 		}
 	}
-	l.books.ForgetLapsed(under)
+	l.books.ForgetLapsed(under, begun)
 	l.moving.RLock()
 	defer l.moving.RUnlock()
 	if leases := l.books.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
-		if err := l.fw.Lease(ctx, leases); err != nil {
+		if err := l.give(ctx, leases); err != nil {
 			l.log.Warn("renewing leases", "error", err)
 		}
+	}
+}
+
+// sweep forgets what has expired. No policy may close it before the kernel was told.
+func (l *leases) sweep(ctx context.Context) {
+	l.moving.RLock()
+	defer l.moving.RUnlock()
+	if err := l.give(ctx, l.books.Sweep()); err != nil {
+		l.log.Warn("letting leases run out", "error", err)
 	}
 }

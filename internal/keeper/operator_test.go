@@ -30,7 +30,7 @@ func TestKernelReloadRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &publisher{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, state: state.State{Phase: state.PhaseReady}}
 			b := &base{publisher: p, config: Config{PolicyDir: t.TempDir()}}
-			k := &keeper{base: b, book: newBook(b, nil), guard: &guardKeeper{}}
+			k := &keeper{base: b, book: newBook(b, nil), guard: &guardKeeper{}, leases: new(leases)}
 			file := filepath.Join(k.config.PolicyDir, "allowlist.txt")
 			if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {
 				t.Fatal(err)

@@ -23,7 +23,7 @@ func TestGrantsBesideARoute(t *testing.T) {
 	}
 	p := &publisher{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, state: state.State{Phase: state.PhaseReady}}
 	b := &base{publisher: p}
-	k := &keeper{base: b, book: newBook(b, parsed), guard: &guardKeeper{}}
+	k := &keeper{base: b, book: newBook(b, parsed), guard: &guardKeeper{}, leases: new(leases)}
 	k.book.files = files
 	const want = "https://api.anthropic.com/ is reached through the broker alone, by the route anthropic (policy.yaml:2)"
 	for _, target := range []string{"api.anthropic.com", "API.anthropic.com:22", "*.anthropic.com"} {

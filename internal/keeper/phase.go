@@ -122,7 +122,7 @@ func (k *keeper) feasible(to string) error {
 
 // bring has a phase be in force. An error leaves the one that is.
 func (k *keeper) bring(ctx context.Context, to string) error {
-	return k.change(func() (<-chan wire.Message, error) {
+	return k.change(ctx, func() (<-chan wire.Message, error) {
 		files := *k.book.files
 		files.Phase = to
 		p, _, err := k.book.parse(&files)

@@ -78,7 +78,7 @@ func TestDirect(t *testing.T) {
 	if r := k.direct(wire.Message{Port: 5432}, wire.Message{}); !r.Err {
 		t.Error("a question without an address got a yes")
 	}
-	k.books.Adopt(parseList(t, "ok.test"))
+	k.books.Begin(parseList(t, "ok.test"))
 	if r := k.direct(wire.Message{Addrs: []netip.Addr{addr}, Port: 22}, wire.Message{}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}

@@ -24,10 +24,27 @@ import (
 // of the agents of a gateway that keeps several.
 const dropGroup = 4100
 
+// filter is the packet filter, as a keeper that serves uses it.
+type filter interface {
+	Apply(context.Context, firewall.Plan, []firewall.Lease) error
+	Caveats(firewall.Plan) []string
+	Verify(context.Context) error
+	Repair(context.Context) error
+	Watch(context.Context) (<-chan struct{}, error)
+
+	Lease(context.Context, []firewall.Lease) error
+	Drop(context.Context, []firewall.Element) error
+	Revoke(context.Context, []firewall.Element) error
+	RevokeAll(context.Context) error
+	Retain(ctx context.Context, surplus []firewall.Element, wanted func(firewall.Element) bool) error
+	Leased(ctx context.Context, wanted func(firewall.Lease) bool) ([]firewall.Lease, error)
+	InUse(context.Context) ([]firewall.Use, error)
+}
+
 // rules owns the plan of what the kernel is to hold.
 type rules struct {
 	*base
-	fw      *firewall.Firewall
+	fw      filter
 	servers *servers
 	reduced bool
 	fixed   firewall.Config // the same for every policy
@@ -186,13 +203,13 @@ func entry(s policy.Static) firewall.Entry {
 }
 
 // put applies plan, and publishes what the backend can't do of it.
-func (r *rules) put(ctx context.Context, plan firewall.Plan, leases []firewall.Lease) error {
-	if err := r.fw.Apply(ctx, plan, leases); err != nil {
+func (r *rules) put(ctx context.Context, plan firewall.Plan) error {
+	if err := r.fw.Apply(ctx, plan, nil); err != nil {
 		return err
 	}
 	caveats := append(r.fw.Caveats(plan), r.caveats...)
 	for _, c := range caveats {
-		r.log.Info("the packet filter is weaker than it could be", "backend", r.fw.Backend, "what", c)
+		r.log.Info("the packet filter is weaker than it could be", "backend", r.status().Firewall.Backend, "what", c)
 	}
 	r.update(func(s *state.State) { s.Firewall.Caveats = caveats })
 	return nil

@@ -87,7 +87,7 @@ func (l *leases) tunnel(ctx context.Context, m, reply wire.Message) wire.Message
 	e.For = firewall.Inspected
 	lease, ok := l.books.Of(e.For).Use(m.Name, e, proxyUse)
 	if reply.Err = !ok; lease.TTL > 0 {
-		if err := l.fw.Lease(ctx, []firewall.Lease{lease}); err != nil {
+		if err := l.give(ctx, []firewall.Lease{lease}); err != nil {
 			l.log.Warn("renewing a lease", "error", err)
 		}
 	}

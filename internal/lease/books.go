@@ -20,7 +20,7 @@ func NewBooks(p *policy.Policy, e *wire.Edition) Books {
 	for _, h := range []firewall.Holder{firewall.Broker, firewall.Exporter} {
 		b.Of(h).sender = h
 	}
-	b.Adopt(p)
+	b.Begin(p)
 	return b
 }
 
@@ -35,9 +35,19 @@ func (b Books) Of(h firewall.Holder) *Ledger {
 	return b.all[0]
 }
 
-// Adopt is that of all.
-func (b Books) Adopt(p *policy.Policy) (closed []firewall.Element) {
-	return slices.Concat(b.all[0].Adopt(p), b.all[1].Adopt(p.Broker), b.all[2].Adopt(p.Exporter))
+// Begin is that of all. What is denied to the agent binds the others as well.
+func (b Books) Begin(p *policy.Policy) (closed []firewall.Element) {
+	change := p.Since(b.all[0].inForce())
+	return slices.Concat(b.all[0].Begin(p, change), b.all[1].Begin(p.Broker, change), b.all[2].Begin(p.Exporter, change))
+}
+
+// Sift is that of all.
+func (b Books) Sift() (closed []firewall.Element, moved []firewall.Lease, more bool) {
+	for _, l := range b.all {
+		c, m, another := l.Sift()
+		closed, moved, more = append(closed, c...), append(moved, m...), more || another
+	}
+	return closed, moved, more
 }
 
 func (b Books) Holds(e firewall.Element) bool { return b.Of(e.For).Holds(e) }
@@ -52,9 +62,9 @@ func (b Books) Leases() (out []firewall.Lease) {
 }
 
 // ForgetLapsed is that of all.
-func (b Books) ForgetLapsed(used map[firewall.Element]bool) {
+func (b Books) ForgetLapsed(used map[firewall.Element]bool, at time.Time) {
 	for _, l := range b.all {
-		l.ForgetLapsed(used)
+		l.ForgetLapsed(used, at)
 	}
 }
 
@@ -71,10 +81,19 @@ func (b Books) Renew(used map[firewall.Element]bool, within, ttl time.Duration) 
 }
 
 // Sweep is that of all.
-func (b Books) Sweep() {
+func (b Books) Sweep() (end []firewall.Lease) {
 	for _, l := range b.all {
-		l.Sweep()
+		end = append(end, l.Sweep()...)
 	}
+	return end
+}
+
+// Longer is that of all.
+func (b Books) Longer(leases []firewall.Lease, made time.Time) (out []firewall.Lease) {
+	for _, l := range leases {
+		out = append(out, b.Of(l.For).Longer([]firewall.Lease{l}, made)...)
+	}
+	return out
 }
 
 // Counts is how many names have leases, and how many elements are open.

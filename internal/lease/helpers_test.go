@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -22,4 +23,25 @@ func addrs(list ...string) []netip.Addr {
 		out = append(out, netip.MustParseAddr(s))
 	}
 	return out
+}
+
+// Adopt is Begin and Sift of all.
+func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
+	closed = l.Begin(p, policy.Change{})
+	return append(closed, siftAll(l.Sift)...)
+}
+
+// Adopt is that of all.
+func (b Books) Adopt(p *policy.Policy) (closed []firewall.Element) {
+	closed = b.Begin(p)
+	return append(closed, siftAll(b.Sift)...)
+}
+
+func siftAll(sift func() ([]firewall.Element, []firewall.Lease, bool)) (closed []firewall.Element) {
+	for more := true; more; {
+		var some []firewall.Element
+		some, _, more = sift()
+		closed = append(closed, some...)
+	}
+	return closed
 }

@@ -24,6 +24,7 @@ type Ledger struct {
 	names    map[string]*nameLeases
 	elements map[spot]hold
 	lapsed   lapsed
+	judging  judging
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
 	edition  *wire.Edition
@@ -31,7 +32,8 @@ type Ledger struct {
 	Now      func() time.Time
 }
 
-// hold is an element in the kernel: how many names have it open, and until when at the latest.
+// hold is an element in the kernel: how many names have it open, and until when the kernel was told to keep it. That may be
+// longer than any of them has it, once others have gone.
 type hold struct {
 	names   int32
 	expires moment
@@ -41,6 +43,7 @@ type hold struct {
 type nameLeases struct {
 	name     string
 	wildcard bool
+	judged   uint32 // by which policy, see judging
 	leases   []nameLease
 }
 
@@ -74,7 +77,9 @@ func (n *nameLeases) ends() map[netip.Addr]moment {
 // New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
 func New(p *policy.Policy, e *wire.Edition) *Ledger {
 	l := &Ledger{names: map[string]*nameLeases{}, elements: map[spot]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
-	l.Adopt(p)
+	l.policy = new(policy.Policy)
+	l.Begin(p, policy.Change{})
+	l.judging.first = policy.Change{} // there is nothing to judge
 	return l
 }
 
@@ -95,11 +100,11 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	}
 	name = match.Name
 	ttl = min(max(ttl, time.Second), MaxLease)
-	nl := l.names[name]
+	nl := l.at(name)
 	if nl == nil {
-		nl = &nameLeases{name: name, wildcard: match.Wildcard != nil}
+		nl = &nameLeases{name: name, wildcard: match.Wildcard != nil, judged: l.judging.policies}
 	}
-	var evicted []spot
+	var evicted []freed
 	for _, a := range addrs {
 		ports := l.policy.Admit(name, a)
 		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr() == a })
@@ -125,8 +130,8 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 		l.names[name] = nl
 	}
 	for _, e := range evicted {
-		if l.elements[e].names == 0 { // else the same answer has taken it again
-			open = append(open, firewall.Lease{Element: e.Element(), TTL: time.Second})
+		if l.elements[e.spot].names == 0 { // else the same answer has taken it again
+			open = append(open, e.running())
 		}
 	}
 	return open, admitted
@@ -174,9 +179,20 @@ func (l *Ledger) hold(nl *nameLeases, e spot, n int) (free bool) {
 	return h.names == 0
 }
 
+// freed is an element that no name holds any more, and until when the kernel was told to keep it.
+type freed struct {
+	spot
+	until moment
+}
+
+// running has the kernel let e run out. What is under way goes on, which it doesn't when e is taken out.
+func (f freed) running() firewall.Lease {
+	return firewall.Lease{Element: f.Element(), TTL: time.Second}
+}
+
 // strike takes from a name what is over, and returns the elements that no name holds
 // any more. What has lapsed may go on where it is under way.
-func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []spot) {
+func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []freed) {
 	now := l.now()
 	nl.leases = slices.DeleteFunc(nl.leases, func(o nameLease) bool {
 		if !over(o) {
@@ -187,10 +203,11 @@ func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (
 		}
 		l.changes++
 		if lapse {
-			l.lapsed.add(o.Element(), nl.name)
+			l.lapsed.add(o.Element(), nl.name, nl.judged, now)
 		}
+		until := l.elements[o.spot].expires
 		if l.hold(nl, o.spot, -1) {
-			free = append(free, o.spot)
+			free = append(free, freed{o.spot, until})
 		}
 		return true
 	})
@@ -201,7 +218,7 @@ func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (
 }
 
 // evictOldest lets the address that would end first go, of those that are not to be kept.
-func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []spot {
+func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []freed {
 	ends := nl.ends()
 	var oldest netip.Addr
 	for _, o := range nl.leases {
@@ -216,60 +233,33 @@ func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []spot {
 }
 
 // RevokeName closes a name: its lease failed half-way, or a person said so.
-func (l *Ledger) RevokeName(name string) []firewall.Element {
+func (l *Ledger) RevokeName(name string) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	nl := l.names[l.policy.Lookup(name).Name]
 	if nl == nil {
 		return nil
 	}
-	return elements(l.strike(nl, false, func(nameLease) bool { return true }))
+	for _, f := range l.strike(nl, false, func(nameLease) bool { return true }) {
+		closed = append(closed, f.Element())
+	}
+	return closed
 }
 
-// Sweep forgets what has expired; the kernel has done so by itself.
-func (l *Ledger) Sweep() {
+// Sweep forgets what has expired. The kernel has done so by itself, but for what it was told to keep for another name,
+// which has gone since: that is returned, to be given in the kernel.
+func (l *Ledger) Sweep() (end []firewall.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	for _, nl := range l.names {
-		l.strike(nl, true, func(o nameLease) bool { return now > o.expires })
-	}
-}
-
-// Adopt changes the policy and returns the elements that it no longer admits; without a policy, all.
-// What it admits still, it keeps, with the ports of the new policy.
-func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p == nil {
-		p = new(policy.Policy)
-	}
-	l.policy = p
-	l.edition.Add(1) // a name may stand for another now
-	limits := p.Settings.Limits
-	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
-	admits := func(name string, e firewall.Element) bool { return slices.Contains(p.Admit(name, e.Addr), portOf(e)) }
-	closed = l.lapsed.adopt(func(name string, e firewall.Element) bool { return admits(name, e) && l.same(name, e) == e })
-	for name, nl := range l.names {
-		var others []nameLease // for whom somebody else goes out from now on
-		allowed := p.Lookup(name).Allowed
-		closed = append(closed, elements(l.strike(nl, false, func(o nameLease) bool {
-			e := o.Element()
-			if !allowed || !admits(name, e) {
-				return true
+		for _, f := range l.strike(nl, true, func(o nameLease) bool { return now > o.expires }) {
+			if f.until > now {
+				end = append(end, f.running())
 			}
-			s := spotOf(l.same(name, e))
-			if s != o.spot {
-				others = append(others, nameLease{s, o.expires, o.since, o.confirmed})
-			}
-			return s != o.spot
-		}))...)
-		for _, o := range others {
-			l.names[name] = nl
-			l.book(nl, o)
 		}
 	}
-	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[spotOf(e)].names > 0 })
+	return end
 }
 
 // Leases are all live elements: what a rebuilt table must hold.
@@ -291,7 +281,7 @@ func (l *Ledger) Leases() []firewall.Lease {
 func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if nl := l.names[l.policy.Lookup(name).Name]; nl != nil {
+	if nl := l.at(l.policy.Lookup(name).Name); nl != nil {
 		if lease := nl.find(e); lease != nil {
 			left = max(0, lease.expires.sub(l.now()))
 		}
@@ -303,7 +293,7 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, 
 func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	nl := l.names[l.policy.Lookup(name).Name]
+	nl := l.at(l.policy.Lookup(name).Name)
 	if nl == nil {
 		return nil, 0
 	}
@@ -330,7 +320,11 @@ func (l *Ledger) Holder(e firewall.Element) string {
 			continue
 		}
 		for name, nl := range l.names {
-			if o := nl.find(e); o != nil && o.For() == e.For && (first == "" || name < first) {
+			if nl.find(e) == nil || first != "" && first < name {
+				continue
+			}
+			l.judge(nl)
+			if o := nl.find(e); o != nil && o.For() == e.For {
 				first = name
 			}
 		}
@@ -341,11 +335,27 @@ func (l *Ledger) Holder(e firewall.Element) string {
 	return ""
 }
 
-// Holds says whether some name has the element open.
+// Holds says whether some name has the element open, or Sift has still to return it.
 func (l *Ledger) Holds(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.elements[spotOf(e)].names > 0
+	return l.holds(spotOf(e))
+}
+
+func (l *Ledger) holds(s spot) bool { return l.elements[s].names > 0 || l.judging.out[s] }
+
+// Longer returns what the book has for longer than leases say, which were made at that time: another name has taken the
+// element meanwhile.
+func (l *Ledger) Longer(leases []firewall.Lease, made time.Time) (out []firewall.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, told := range leases {
+		h := l.elements[spotOf(told.Element)]
+		if h.names > 0 && h.expires > after(made.Sub(l.began)+told.TTL) {
+			out = append(out, firewall.Lease{Element: told.Element, TTL: h.expires.sub(l.now())})
+		}
+	}
+	return out
 }
 
 // Counts is how many names have leases, and how many elements are open.
@@ -353,13 +363,6 @@ func (l *Ledger) Counts() (names, elements int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.names), len(l.elements)
-}
-
-func elements(spots []spot) (out []firewall.Element) {
-	for _, s := range spots {
-		out = append(out, s.Element())
-	}
-	return out
 }
 
 // element is what a name opens, for whoever goes out there.

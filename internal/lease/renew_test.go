@@ -73,14 +73,18 @@ func TestLedgerForgetsLapsed(t *testing.T) {
 	c.Now = c.Now.Add(time.Hour)
 	l.Sweep()
 	one, two := tcp("192.0.2.1", 443), tcp("192.0.2.2", 443)
-	l.ForgetLapsed(used(one))
+	l.ForgetLapsed(used(one), c.Now.Add(-time.Second))
+	if !l.Knows(two) {
+		t.Error("forgotten by a look that was begun before it lapsed: it may have been used since")
+	}
+	l.ForgetLapsed(used(one), c.Now.Add(time.Second))
 	if !l.Knows(one) || l.Knows(two) {
 		t.Errorf("remembered: %v", l.lapsed)
 	}
 	for range 2 * maxLapsedNames {
-		l.lapsed.add(one, time.Now().String())
+		l.lapsed.add(one, time.Now().String(), 0, 0)
 	}
-	if n := len(l.lapsed[one]); n > maxLapsedNames {
+	if n := len(l.lapsed[one].names); n > maxLapsedNames {
 		t.Errorf("%d names", n)
 	}
 }

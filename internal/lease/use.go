@@ -10,7 +10,13 @@ import (
 // lapsed are elements whose leases are over, and the names that had them. What had
 // answered by then may go on, so whoever ends a name has to know them too. An element
 // that is in no book at all is cut off with the next change of the policy.
-type lapsed map[firewall.Element][]string
+type lapsed map[firewall.Element]lapsedNames
+
+type lapsedNames struct {
+	names  []string
+	judged uint32 // by which policy, the oldest of theirs
+	since  moment // the last of them has lapsed
+}
 
 // The bounds of what is remembered. What finds no room lives until the next change.
 const (
@@ -18,40 +24,34 @@ const (
 	maxLapsedNames = 16 // for an element
 )
 
-func (s lapsed) add(e firewall.Element, name string) {
-	names, there := s[e]
-	if !there && len(s) >= maxLapsed || len(names) >= maxLapsedNames || slices.Contains(names, name) {
+func (s lapsed) add(e firewall.Element, name string, judged uint32, now moment) {
+	l, there := s[e]
+	if !there && len(s) >= maxLapsed {
 		return
 	}
-	s[e] = append(names, name)
-}
-
-// adopt forgets the names that are not to stay there, and returns what is left without any.
-func (s lapsed) adopt(stays func(string, firewall.Element) bool) (closed []firewall.Element) {
-	for e, names := range s {
-		names = slices.DeleteFunc(names, func(name string) bool { return !stays(name, e) })
-		s[e] = names
-		if len(names) == 0 {
-			delete(s, e)
-			closed = append(closed, e)
-		}
+	if l.since = now; !there || judged < l.judged {
+		l.judged = judged
 	}
-	return closed
+	if len(l.names) < maxLapsedNames && !slices.Contains(l.names, name) {
+		l.names = append(l.names, name)
+	}
+	s[e] = l
 }
 
 // Knows says whether some name has the element open, or had it and may keep what is under way there.
 func (l *Ledger) Knows(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.elements[spotOf(e)].names > 0 || len(l.lapsed[e]) > 0
+	return l.holds(spotOf(e)) || len(l.lapsed[e].names) > 0
 }
 
-// ForgetLapsed forgets those that nothing is under way to.
-func (l *Ledger) ForgetLapsed(used map[firewall.Element]bool) {
+// ForgetLapsed forgets those that nothing was under way to at that time. What has lapsed since may be used all the same.
+func (l *Ledger) ForgetLapsed(used map[firewall.Element]bool, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for e := range l.lapsed {
-		if !used[e] {
+	listed := -after(-at.Sub(l.began))
+	for e, o := range l.lapsed {
+		if !used[e] && o.since < listed {
 			delete(l.lapsed, e)
 		}
 	}
@@ -74,6 +74,7 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 	now := l.now()
 	var leases []firewall.Lease
 	for _, nl := range l.names {
+		l.judge(nl)
 		for i := range nl.leases {
 			o := &nl.leases[i]
 			expires := now.add(ttl)
@@ -134,7 +135,7 @@ func (l *Ledger) inspected(names []string) (out []firewall.Element) {
 func (l *Ledger) Use(name string, e firewall.Element, during time.Duration) (longer firewall.Lease, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	nl := l.names[l.policy.Lookup(name).Name]
+	nl := l.at(l.policy.Lookup(name).Name)
 	if nl == nil {
 		return longer, false
 	}

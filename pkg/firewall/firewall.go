@@ -211,13 +211,29 @@ func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	return f.Retain(ctx, slices.Collect(maps.Keys(gone)), func(e Element) bool { return !gone[e] })
 }
 
+// Drop is Revoke without a look at what the kernel holds, however much that is. A packet that is judged meanwhile may put
+// an element back among what has answered, until Drop is called again, or Retain.
+func (f *Firewall) Drop(ctx context.Context, elements []Element) error {
+	if len(elements) == 0 {
+		return nil
+	}
+	return f.rules.do(ctx, func() error { return f.unlease(elements) })
+}
+
+func (f *Firewall) unlease(elements []Element) error {
+	if err := f.be.Unlease(elements); err != nil && !errors.Is(err, unix.ENOENT) { // sealed
+		return nfnetlink.Explain("revoke", err)
+	}
+	return nil
+}
+
 // Retain is Revoke of all elements but those that wanted wants. Those that it surely
 // doesn't are taken out first, before there is a look at all others.
 func (f *Firewall) Retain(ctx context.Context, surplus []Element, wanted func(Element) bool) error {
 	return f.rules.do(ctx, func() error {
 		if len(surplus) > 0 {
-			if err := f.be.Unlease(surplus); err != nil && !errors.Is(err, unix.ENOENT) { // sealed
-				return nfnetlink.Explain("revoke", err)
+			if err := f.unlease(surplus); err != nil {
+				return err
 			}
 		}
 		return nfnetlink.Explain("revoke", f.retain(wanted))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 var errClosed = errors.New("firewall is closed")
@@ -23,7 +24,17 @@ type job struct {
 	ctx    context.Context
 	run    func() error
 	leases []Lease
+	asked  time.Time  // for leases
 	result chan error // has room for one
+}
+
+// left are the leases of j with the time that they still have: none lasts longer for having waited.
+func (j job) left() []Lease {
+	out := slices.Clone(j.leases)
+	for i := range out {
+		out[i].TTL -= time.Since(j.asked)
+	}
+	return out
 }
 
 func newWorker(lease func([]Lease) error) *worker {
@@ -39,7 +50,7 @@ func (w *worker) do(ctx context.Context, run func() error) error {
 
 // leaseSoon has ls leased, together with what others ask for meanwhile.
 func (w *worker) leaseSoon(ctx context.Context, ls []Lease) error {
-	return w.wait(job{ctx: ctx, leases: ls})
+	return w.wait(job{ctx: ctx, leases: ls, asked: time.Now()})
 }
 
 func (w *worker) wait(j job) error {
@@ -86,19 +97,19 @@ func (w *worker) step(j job) (next *job) {
 		return nil
 	}
 	batch := []job{j}
-	all := slices.Clone(j.leases)
+	all := j.left()
 	for len(all) < maxGathered && len(w.jobs) > 0 { // which only the worker takes from
 		k := <-w.jobs
 		if k.run != nil {
 			next = &k
 			break
 		}
-		batch, all = append(batch, k), append(all, k.leases...)
+		batch, all = append(batch, k), append(all, k.left()...)
 	}
 	err := w.lease(all)
 	for _, b := range batch {
 		if err != nil && len(batch) > 1 { // whose fault it was isn't known
-			b.result <- w.lease(b.leases)
+			b.result <- w.lease(b.left())
 			continue
 		}
 		b.result <- err
