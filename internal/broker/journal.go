@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/broker/login"
 )
 
@@ -26,6 +28,30 @@ func (j journal) write(asked [sha256.Size]byte, answer []byte) error {
 	// In one piece: who is killed has written all of it, or nothing.
 	whole := append(binary.BigEndian.AppendUint32(asked[:], uint32(len(answer))), answer...)
 	if _, err := j.f.WriteAt(whole, 0); err != nil {
+		return err
+	}
+	return j.f.Sync()
+}
+
+// lock has nobody else refresh the same login: agents in several containers may share the volume that it is on. The lock
+// ends with the process. Where there are no locks, who is second has its token refused.
+func (j journal) lock() (unlock func(), err error) {
+	if j.f == nil {
+		return func() {}, nil
+	}
+	fd := int(j.f.Fd())
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK {
+		return nil, errors.New("another agent with the same login is refreshing it")
+	}
+	return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil // or it was none
+}
+
+// reserve takes the room that any answer needs, so that the disk is not full when one has come.
+func (j journal) reserve() error {
+	if j.f == nil {
+		return nil
+	}
+	if _, err := j.f.WriteAt(make([]byte, journalBody+login.MaxAnswer), 0); err != nil {
 		return err
 	}
 	return j.f.Sync()

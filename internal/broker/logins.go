@@ -35,6 +35,7 @@ type held struct {
 	mark    uint64 // of its file
 	roots   *x509.CertPool
 	journal journal
+	unkept  []byte    // the answer to a refresh, until it is kept: the journal may not have taken it
 	prefix  string    // of the agent's token
 	refused bool      // the provider has refused the token
 	next    time.Time // not tried before
@@ -159,7 +160,7 @@ func (l *logins) due(now time.Time) (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, h := range l.held {
-		if waits := h.over || now.Before(h.next); !waits && (h.refused || h.Due(now) || h.journal.read(h.Asked()) != nil) {
+		if waits := h.over || now.Before(h.next); !waits && (h.refused || h.Due(now) || h.unkept != nil || h.journal.read(h.Asked()) != nil) {
 			names = append(names, name)
 		}
 	}
@@ -175,26 +176,48 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		return nil
 	}
 	h.wait(time.Now())
-	old, roots, journal, asked, of := h.Login, h.roots, h.journal, h.Asked(), h.mark
+	old, roots, journal, asked, of := *h, h.roots, h.journal, h.Asked(), h.mark
 	l.mu.Unlock()
 
+	unlock, err := journal.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	status, answer := http.StatusOK, journal.read(asked)
+	if answer == nil {
+		answer = old.unkept
+	}
 	if answer == nil {
 		// The answer makes the old token void. Nobody asks for one that can't be kept.
 		if err := l.keep(ctx, wire.Message{Flag: wire.KeepTry, Name: name, Arg: of}); err != nil {
 			return err
 		}
-		var err error
-		if status, answer, err = l.ask(ctx, old, roots); err != nil {
-			return fmt.Errorf("ask %s: %w", old.Host(), causeOf(err))
+		if err := journal.reserve(); err != nil {
+			return fmt.Errorf("the login can't be refreshed, since there is no room for the answer: %w", err)
 		}
-		if status == http.StatusOK {
+		status, answer, err = l.ask(ctx, old.Login, roots)
+		if !login.Answered(status) || len(answer) == 0 {
+			if err != nil {
+				return fmt.Errorf("ask %s: %w", old.Host(), causeOf(err))
+			}
+		} else { // what came of it may be all of the tokens, also if it broke off
+			l.mu.Lock()
+			h.unkept = answer
+			l.mu.Unlock()
 			if err := journal.write(asked, answer); err != nil {
 				l.of.log.Warn("the answer to a refresh is not in the journal", "route", name, "error", err)
 			}
 		}
 	}
 	next, err := old.Answer(status, answer, time.Now())
+	if errors.Is(err, login.ErrUnread) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		h.over = true // what was asked with may be void: to show it again can end the whole login
+		return fmt.Errorf("what %s answered can't be read, and is kept beside the login, in the file that ends in .answer: "+
+			"log in again, and put the new login in the place of the old one", old.Host())
+	}
 	if err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -227,7 +250,7 @@ func (l *logins) adopt(name string, h *held, next *login.Login, mark uint64) boo
 	if l.held[name] != h {
 		return false
 	}
-	h.Login, h.mark, h.refused, h.since = next, mark, false, time.Now()
+	h.Login, h.mark, h.refused, h.since, h.unkept = next, mark, false, time.Now(), nil
 	return true
 }
 
@@ -275,8 +298,8 @@ func (l *logins) ask(ctx context.Context, of *login.Login, roots *x509.CertPool)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, login.MaxAnswer+1))
-	if err == nil && len(answer) > login.MaxAnswer {
-		err = errTooLong
+	if len(answer) > login.MaxAnswer {
+		answer, err = answer[:login.MaxAnswer], errTooLong
 	}
 	return resp.StatusCode, answer, err
 }

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/broker/login"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -31,6 +33,8 @@ import (
 type loginRig struct {
 	*process
 	roots []byte // PEM
+
+	server *httptest.Server
 
 	mu     sync.Mutex
 	refuse func(m wire.Message) string // why the keeper does not keep
@@ -78,6 +82,7 @@ func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
 	rig.roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})
 	server.Listener, server.TLS = l, &tls.Config{Certificates: []tls.Certificate{certificate}}
 	server.StartTLS()
+	rig.server = server
 	t.Cleanup(server.Close)
 
 	ours, theirs, err := wire.Pair()
@@ -253,6 +258,123 @@ func TestJournal(t *testing.T) {
 	}
 	if err := j.clear(); err != nil || j.read(asked) != nil {
 		t.Errorf("of one that was cleared: %q, %v", j.read(asked), err)
+	}
+}
+
+// lend gives the rig's login a journal.
+func (r *loginRig) lend(t *testing.T) journal {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "journal"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	r.logins.mu.Lock()
+	defer r.logins.mu.Unlock()
+	r.logins.held["anthropic"].journal = journal{f}
+	return journal{f}
+}
+
+// TestRefreshThrowsNothingAway: an answer that can't be read stays where it is, is told of, and is not asked for again: the
+// token that was shown may be void.
+func TestRefreshThrowsNothingAway(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		answer string
+	}{
+		{200, `{"data":{"access_token":"canary-new"}}`}, {200, `{"access_token":["canary-new"]}`}, {202, `canary-new`}, {200, `{"access_token":"a","refresh_token":7}`},
+		{200, `{"access_token":"canary-new"`}, {200, strings.Repeat("canary-new", login.MaxAnswer)},
+	} {
+		asked := 0
+		r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			w.WriteHeader(c.status)
+			io.WriteString(w, c.answer)
+		})
+		j := r.lend(t)
+		shown := r.logins.held["anthropic"].Asked()
+		for range 3 {
+			err := r.logins.refresh(t.Context(), "anthropic")
+			if err == nil || !strings.Contains(err.Error(), ".answer") || strings.Contains(err.Error(), "canary") {
+				t.Errorf("%.40s: %v", c.answer, err)
+			}
+		}
+		whole := c.answer[:min(len(c.answer), login.MaxAnswer)]
+		if got := string(j.read(shown)); asked != 1 || got != whole || len(r.logins.due(time.Now().Add(time.Hour))) > 0 {
+			t.Errorf("%.40s: asked %d times, and kept %.80q", c.answer, asked, got)
+		}
+		r.server.Close()
+	}
+}
+
+// TestRefreshBrokenOff: an answer whose connection breaks behind the tokens is one.
+func TestRefreshBrokenOff(t *testing.T) {
+	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4000")
+		grant(w)
+	})
+	if err := r.logins.refresh(t.Context(), "anthropic"); err != nil || r.access() != "sk-ant-oat01-next" {
+		t.Errorf("%s, %v", r.access(), err)
+	}
+}
+
+// TestRefreshHeldUntilKept: a disk that is full when the answer has come doesn't have the old token shown again.
+func TestRefreshHeldUntilKept(t *testing.T) {
+	asked := 0
+	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { asked++; grant(w) })
+	r.refuses(func(m wire.Message) string {
+		if m.Flag == wire.KeepTry {
+			return ""
+		}
+		return "no space left on device"
+	})
+	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || r.access() != "sk-ant-oat01-old" {
+		t.Errorf("%s, %v", r.access(), err)
+	}
+	r.refuses(nil)
+	if len(r.logins.due(time.Now().Add(time.Hour))) != 1 {
+		t.Error("it is not tried again")
+	}
+	if err := r.logins.refresh(t.Context(), "anthropic"); err != nil || asked != 1 || r.access() != "sk-ant-oat01-next" {
+		t.Errorf("asked %d times: %s, %v", asked, r.access(), err)
+	}
+}
+
+// TestRefreshWithoutRoom: no answer is asked for that the journal has no room for.
+func TestRefreshWithoutRoom(t *testing.T) {
+	asked := 0
+	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { asked++; grant(w) })
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	r.logins.held["anthropic"].journal = journal{full}
+	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || asked > 0 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// TestRefreshOneAtATime: who shares the volume of a login waits for who refreshes it.
+func TestRefreshOneAtATime(t *testing.T) {
+	asked := 0
+	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { asked++; grant(w) })
+	j := r.lend(t)
+	other, err := os.OpenFile(j.f.Name(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	unlock, err := journal{other}.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || asked > 0 {
+		t.Errorf("asked %d times beside another, %v", asked, err)
+	}
+	unlock()
+	if err := r.logins.refresh(t.Context(), "anthropic"); err != nil || asked != 1 {
+		t.Errorf("asked %d times, %v", asked, err)
 	}
 }
 

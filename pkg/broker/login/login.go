@@ -3,10 +3,13 @@
 package login
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,14 +36,39 @@ type vendor struct {
 	final                    []string // errors after which no other try can succeed
 }
 
-// answer is what the token endpoints of both say (RFC 6749, 5.1). Each field may be left out but the first.
+// answer is what the token endpoints of both say (RFC 6749, 5.1). Each field may be left out.
 type answer struct {
-	Access         string `json:"access_token"`
-	Refresh        string `json:"refresh_token"`
-	ID             string `json:"id_token"`
-	ExpiresIn      int64  `json:"expires_in"`
-	RefreshExpires int64  `json:"refresh_token_expires_in"`
-	Scope          string `json:"scope"`
+	Access, Refresh, ID, Scope string
+	ExpiresIn, RefreshExpires  int64 // seconds
+}
+
+// read takes from an answer what is of the right type. A number may be written as a text. What else the answer says does
+// not matter: its tokens are not to be lost for it.
+func read(body []byte) (a answer, err error) {
+	var o object
+	if json.Unmarshal(body, &o) != nil || o == nil {
+		return a, ErrUnread
+	}
+	for name, to := range map[string]*string{"id_token": &a.ID, "scope": &a.Scope} {
+		*to = text(o, name)
+	}
+	for name, to := range map[string]*int64{"expires_in": &a.ExpiresIn, "refresh_token_expires_in": &a.RefreshExpires} {
+		var n float64
+		if json.Unmarshal(o[name], &n) != nil {
+			n, _ = strconv.ParseFloat(strings.TrimSpace(text(o, name)), 64)
+		}
+		*to = int64(min(max(n, 0), 1<<40))
+	}
+	for name, to := range map[string]*string{"access_token": &a.Access, "refresh_token": &a.Refresh} {
+		*to = text(o, name)
+		if said := string(o[name]); !printable(*to) && said != "" && said != "null" {
+			return a, ErrUnread
+		}
+	}
+	if a.Access == "" && a.Refresh == "" {
+		return a, ErrUnread
+	}
+	return a, nil
 }
 
 // Parse reads a file of Claude Code's (.credentials.json) or of Codex' (auth.json).
@@ -134,35 +162,28 @@ var ErrOver = errors.New("the login is over")
 // MaxAnswer bounds what of an answer is read.
 const MaxAnswer = 128 << 10
 
+// ErrUnread is about an answer that may have tokens in it, of a form that is not known. It is not to be thrown away: with
+// some vendors the token that was asked with is void by now.
+var ErrUnread = errors.New("the answer to a refresh can't be read")
+
+// Answered says whether an answer of a status may have tokens in it.
+func Answered(status int) bool { return status >= 200 && status < 300 }
+
 // Answer takes the answer to Request. The login that it returns has to be kept before its token is used: with some
-// vendors the token that was asked with is void from now on.
+// vendors the token that was asked with is void from now on. An answer without an access token leaves the old one, which
+// is then asked for again, by the new refresh token.
 func (l *Login) Answer(status int, body []byte, now time.Time) (*Login, error) {
-	if status != 200 {
+	if !Answered(status) {
 		return nil, l.refused(status, body)
 	}
-	var a answer
-	if err := json.Unmarshal(body, &a); err != nil {
-		return nil, errors.New("the answer to a refresh is no JSON")
+	a, err := read(body)
+	if err != nil {
+		return nil, err
 	}
-	next := &Login{vendor: l.vendor, file: clone(l.file), access: l.access, refresh: l.refresh}
+	next := &Login{vendor: l.vendor, file: clone(l.file), access: cmp.Or(a.Access, l.access), refresh: cmp.Or(a.Refresh, l.refresh)}
 	section, _ := sub(l.file, l.vendor.section)
-	for _, f := range []struct {
-		name  string
-		token *string
-		fresh string
-	}{{l.vendor.access, &next.access, a.Access}, {l.vendor.refresh, &next.refresh, a.Refresh}} {
-		if f.fresh == "" {
-			continue // the old one stays
-		}
-		if !printable(f.fresh) {
-			return nil, errors.New("the answer to a refresh has a token that is none")
-		}
-		*f.token = f.fresh
-		set(section, f.name, f.fresh)
-	}
-	if next.access == l.access {
-		return nil, errors.New("the answer to a refresh has no new token")
-	}
+	set(section, l.vendor.access, next.access)
+	set(section, l.vendor.refresh, next.refresh)
 	l.vendor.store(next.file, section, a, now)
 	set(next.file, l.vendor.section, section)
 	next.expires = l.vendor.expires(section, next.access)

@@ -131,9 +131,41 @@ func TestRefused(t *testing.T) {
 
 func TestAnswersThatAreNone(t *testing.T) {
 	for _, body := range []string{``, `{}`, `[]`, `{"access_token":""}`, `{"access_token":7}`, `{"access_token":"with blank"}`, `{"access_token":"line\nbreak"}`,
-		`{"access_token":"sk-ant-oat01-old"}`, `{"access_token":"ok","refresh_token":"a\u0000b"}`, `{"access_token":"` + strings.Repeat("x", maxToken+1) + `"}`} {
-		if next, err := parsed(t, claudeFile(noon)).Answer(200, []byte(body), noon); err == nil {
-			t.Errorf("%.60s was taken: %s", body, next.File())
+		`{"access_token":"ok","refresh_token":"a\u0000b"}`, `{"access_token":"` + strings.Repeat("x", maxToken+1) + `"}`} {
+		if next, err := parsed(t, claudeFile(noon)).Answer(200, []byte(body), noon); !errors.Is(err, ErrUnread) {
+			t.Errorf("%.60s: %+v, %v", body, next, err)
+		}
+	}
+}
+
+// TestAnswersOfOtherForms: what an answer has of tokens is taken, whatever else it has or lacks.
+func TestAnswersOfOtherForms(t *testing.T) {
+	for _, c := range []struct {
+		status          int
+		body            string
+		access, refresh string
+		due             bool // an hour later
+	}{
+		{201, `{"access_token":"new","refresh_token":"next","expires_in":28800}`, "new", "next", false},
+		{206, `{"access_token":"new","refresh_token":"next","expires_in":28800}`, "new", "next", false},
+		{200, `{"access_token":"new","refresh_token":"next","expires_in":"28800"}`, "new", "next", false},
+		{200, `{"access_token":"new","refresh_token":"next","expires_in":28800.5}`, "new", "next", false},
+		{200, `{"access_token":"new","refresh_token":"next","expires_in":{"s":1},"scope":[1],"id_token":7,"refresh_token_expires_in":"never"}`, "new", "next", false},
+		{200, `{"access_token":"new","refresh_token":"next","expires_in":-1e99}`, "new", "next", false},
+		{200, `{"refresh_token":"next"}`, "sk-ant-oat01-old", "next", true},
+		{200, `{"access_token":null,"refresh_token":"next","expires_in":28800}`, "sk-ant-oat01-old", "next", true},
+		{200, `{"access_token":"sk-ant-oat01-old","refresh_token":"next","expires_in":28800}`, "sk-ant-oat01-old", "next", false},
+		{200, `{"access_token":"sk-ant-oat01-old","expires_in":28800}`, "sk-ant-oat01-old", "sk-ant-ort01-old", false},
+		{200, `{"access_token":"new","refresh_token":null,"expires_in":28800}`, "new", "sk-ant-ort01-old", false},
+	} {
+		next, err := parsed(t, claudeFile(noon)).Answer(c.status, []byte(c.body), noon)
+		if err != nil {
+			t.Errorf("%d %s: %v", c.status, c.body, err)
+			continue
+		}
+		again := parsed(t, string(next.File()))
+		if again.access != c.access || again.refresh != c.refresh || next.Access() != c.access || again.Due(noon.Add(time.Hour)) != c.due {
+			t.Errorf("%d %s: %s", c.status, c.body, next.File())
 		}
 	}
 }
@@ -177,6 +209,8 @@ func TestPlaceholder(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(claudeFile(noon)), 200, []byte(`{"access_token":"a","refresh_token":"b","expires_in":9}`))
 	f.Add([]byte(codexFile(noon)), 200, []byte(`{"access_token":"`+jwt(noon)+`"}`))
+	f.Add([]byte(claudeFile(noon)), 201, []byte(`{"refresh_token":"b","expires_in":"9"}`))
+	f.Add([]byte(codexFile(noon)), 200, []byte(`{"access_token":"a","refresh_token":7}`))
 	f.Add([]byte(codexFile(noon)), 401, []byte(`{"error":{"code":"refresh_token_reused"}}`))
 	f.Fuzz(func(t *testing.T, file []byte, status int, body []byte) {
 		l, err := Parse(file)
@@ -186,8 +220,17 @@ func FuzzAnswer(f *testing.F) {
 		l.Placeholder("token")
 		l.Request()
 		next, err := l.Answer(status, body, noon)
-		if err != nil {
+		var said object
+		if errors.Is(err, ErrUnread) || !Answered(status) || json.Unmarshal(body, &said) != nil {
 			return
+		}
+		if err != nil {
+			t.Fatalf("%d %q: %v", status, body, err)
+		}
+		for name, has := range map[string]string{"access_token": next.access, "refresh_token": next.refresh} {
+			if token := text(said, name); token != "" && token != has {
+				t.Fatalf("%s of %q is lost", name, body)
+			}
 		}
 		again, err := Parse(next.File())
 		if err != nil || again.Access() != next.Access() || again.refresh != next.refresh {

@@ -23,8 +23,10 @@ func claude() *vendor {
 			return map[string]string{"scope": strings.Join(scopes, " ")}
 		},
 		store: func(_, section object, a answer, now time.Time) {
-			delete(section, "expiresAt")
-			if a.ExpiresIn > 0 {
+			if a.Access != "" {
+				delete(section, "expiresAt")
+			}
+			if a.Access != "" && a.ExpiresIn > 0 {
 				set(section, "expiresAt", now.Add(seconds(a.ExpiresIn)).UnixMilli())
 			}
 			if a.RefreshExpires > 0 {
