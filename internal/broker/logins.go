@@ -215,8 +215,12 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		h.over = true // what was asked with may be void: to show it again can end the whole login
-		return fmt.Errorf("what %s answered can't be read, and is kept beside the login, in the file that ends in .answer: "+
-			"log in again, and put the new login in the place of the old one", old.Host())
+		where := "is kept beside the login, in the file that ends in .answer"
+		if journal.f == nil {
+			where = "could be kept nowhere"
+		}
+		return fmt.Errorf("what %s answered can't be read, and %s: log in again, and put the new login in the place of "+
+			"the old one", old.Host(), where)
 	}
 	if err != nil {
 		l.mu.Lock()
