@@ -25,11 +25,11 @@ const (
 func CheckLimits(l fault.Launch) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastFiles {
-		return fault.New(fault.Privilege, l.MoreFiles(),
+		return fault.New(fault.Privilege, l.MoreFiles(files.Cur),
 			"a process of the container may have %d open files, and agent-init needs %d", files.Cur, leastFiles)
 	}
 	if room, most, known := roomForTasks("/sys/fs/cgroup"); known && room < leastTasks {
-		return fault.New(fault.Privilege, l.MoreTasks(),
+		return fault.New(fault.Privilege, l.MoreTasks(most),
 			"the container may have %d processes and threads, which leaves %d, and agent-init needs %d", most, room, leastTasks)
 	}
 	return nil
@@ -60,9 +60,12 @@ func Scarce(l fault.Launch, err error, doing string) *fault.Fault {
 	case errors.As(err, &f): // it knows better
 		return nil
 	case errors.Is(err, unix.EMFILE):
-		return fault.New(fault.Rules, l.MoreFiles(), "%s: %w", doing, err)
+		var files unix.Rlimit
+		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files) // 0 is as good
+		return fault.New(fault.Rules, l.MoreFiles(files.Cur), "%s: %w", doing, err)
 	case errors.Is(err, unix.EAGAIN): // of fork(2), clone(2)
-		return fault.New(fault.Rules, l.MoreTasks(), "%s: %w", doing, err)
+		_, most, _ := roomForTasks("/sys/fs/cgroup")
+		return fault.New(fault.Rules, l.MoreTasks(most), "%s: %w", doing, err)
 	}
 	return nil
 }

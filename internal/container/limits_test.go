@@ -55,6 +55,13 @@ func TestScarce(t *testing.T) {
 			}
 		}
 	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if f := Scarce(fault.ByDocker, unix.EMFILE, "x"); f.Remedy != fault.ByDocker.MoreFiles(files.Cur) {
+		t.Errorf("with a limit of %d: %s", files.Cur, f.Remedy)
+	}
 	if f := Scarce(fault.ByHand, fault.New(fault.Policy, "mend it", "wrong: %w", unix.EMFILE), "read the policy"); f != nil {
 		t.Errorf("a cause that is known is replaced by %v", f)
 	}

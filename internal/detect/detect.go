@@ -14,6 +14,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/container"
 )
 
 // detectors say where each package manager of this image fetches from. They ask nothing of the network, and know no
@@ -49,10 +51,8 @@ func (im *image) entries(manager string, private bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"} {
-		if v := im.env[name]; v != "" {
-			origins = append(origins, origin{kind: proxy, url: v, what: "proxy", from: "variable " + name})
-		}
+	for _, name := range container.ProxyVariables(im.env) {
+		origins = append(origins, origin{kind: proxy, url: im.env[name], what: "proxy", from: "variable " + name})
 	}
 	return lines(manager, origins, private)
 }

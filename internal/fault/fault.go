@@ -175,27 +175,35 @@ var phrases = map[Launch]struct {
 	variable     string // name, value
 	capabilities string // as options, as a list, as a list of quoted words
 	limit        string // as an option, in a compose file, in Kubernetes
+	root         string // how it is started as root
 }{
 	ByHand: {
 		"%[1]s=%[2]s",
 		"docker: %[1]s; compose: cap_add: [%[2]s]; kubernetes: securityContext: {capabilities: {add: [%[2]s]}}",
 		"raise the limit: docker: %[1]s; compose: %[2]s; kubernetes: %[3]s",
+		"start it as root",
 	},
 	ByDocker: {
 		"-e %[1]s=%[2]s (compose: environment)",
 		"docker run %[1]s (compose: cap_add: [%[2]s])",
 		"docker run %[1]s, or more (compose: %[2]s)",
+		"take USER out of the image's Dockerfile, or start it with docker run --user 0 (compose: user: \"0\")",
 	},
-	ByPodman: {"-e %[1]s=%[2]s", "podman run %[1]s", "podman run %[1]s, or more"},
+	ByPodman: {
+		"-e %[1]s=%[2]s", "podman run %[1]s", "podman run %[1]s, or more",
+		"take USER out of the image's Dockerfile, or start it with podman run --user 0",
+	},
 	ByKubernetes: {
 		"env: [{name: %[1]s, value: %[2]q}]",
 		"securityContext: {capabilities: {add: [%[2]s]}}",
 		"raise %[3]s",
+		"securityContext: {runAsUser: 0, runAsNonRoot: false} for this container (its image has a USER, or the pod names one)",
 	},
 	ByDevTool: {
 		`"containerEnv": {%[1]q: %[2]q}`,
 		`"capAdd": ["%[3]s"] in devcontainer.json`,
 		`"runArgs": ["%[1]s"] in devcontainer.json, or more`,
+		`"containerUser": "root" in devcontainer.json, and no USER in the image's Dockerfile`,
 	},
 }
 
@@ -210,15 +218,26 @@ func (l Launch) Capabilities(names ...string) string {
 		"--cap-add="+strings.Join(names, " --cap-add="), strings.Join(names, ", "), strings.Join(names, `", "`))
 }
 
-// MoreTasks says how more processes and threads are allowed. It raises a limit, and never
-// to what is just enough: the agent's own processes need room as well.
-func (l Launch) MoreTasks() string {
-	return fmt.Sprintf(phrases[l].limit, "--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration")
+// AsRoot says how the container is started as root. An image's USER and docker run --user look alike from inside.
+func (l Launch) AsRoot() string { return phrases[l].root }
+
+// MoreTasks says how more processes and threads are allowed than now. It raises that limit, and never to what is just
+// enough: the agent's own processes need room as well.
+func (l Launch) MoreTasks(now uint64) string {
+	n := more(now, 256)
+	return fmt.Sprintf(phrases[l].limit, fmt.Sprintf("--pids-limit=%d", n), fmt.Sprintf("pids_limit: %d", n), "podPidsLimit in the kubelet's configuration")
 }
 
-// MoreFiles says how more open files are allowed.
-func (l Launch) MoreFiles() string {
-	return fmt.Sprintf(phrases[l].limit, "--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service")
+// MoreFiles says how more open files are allowed than now.
+func (l Launch) MoreFiles(now uint64) string {
+	n := more(now, 1024)
+	return fmt.Sprintf(phrases[l].limit, fmt.Sprintf("--ulimit=nofile=%d", n), fmt.Sprintf("ulimits: {nofile: %d}", n), "LimitNOFILE of the container runtime's service")
+}
+
+// more is a limit above now, and at least that.
+func more(now, least uint64) uint64 {
+	const unlimited = 1 << 30 // somebody else's limit was met
+	return max(2*min(now, unlimited), least)
 }
 
 // flagWithValue is a flag in a sentence. A dot that follows ends the sentence.

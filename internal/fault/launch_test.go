@@ -1,6 +1,8 @@
 package fault
 
 import (
+	"math"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -22,6 +24,26 @@ func TestLaunch(t *testing.T) {
 	for _, l := range []Launch{ByHand, ByDocker, ByPodman, ByKubernetes, ByDevTool} {
 		if s := l.Capabilities("NET_ADMIN", "SETUID"); !strings.Contains(s, "NET_ADMIN") || !strings.Contains(s, "SETUID") {
 			t.Errorf("%q: %s", l, s)
+		}
+		if s := l.AsRoot(); !strings.Contains(s, map[bool]string{true: "root", false: "USER"}[l == ByHand]) {
+			t.Errorf("%q: %s", l, s)
+		}
+	}
+}
+
+// TestRaises: what a remedy says a limit should be is above what it is.
+func TestRaises(t *testing.T) {
+	number := regexp.MustCompile(`\d+`)
+	for now, want := range map[uint64]string{0: "256", 20: "256", 256: "512", 4000: "8000", math.MaxUint64: "2147483648"} {
+		for _, l := range []Launch{ByHand, ByDocker, ByPodman, ByDevTool} {
+			if s := l.MoreTasks(now); number.FindString(s) != want {
+				t.Errorf("tasks, %d: %s", now, s)
+			}
+		}
+	}
+	for now, want := range map[uint64]string{64: "1024", 4096: "8192"} {
+		if s := ByDocker.MoreFiles(now); number.FindString(s) != want {
+			t.Errorf("files, %d: %s", now, s)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/text"
@@ -11,16 +10,6 @@ import (
 // byProxy says whether an event is of a connection that the upstream proxy did not make, or of a request that it refused.
 func byProxy(e audit.Event) bool {
 	return (e.Kind == audit.Connect && e.Verdict == audit.Deny || e.Kind == audit.Broker && e.Verdict == audit.Fault) && strings.Contains(e.Reason, "by the upstream proxy: ")
-}
-
-// proxyVariables are those of an environment that have programs ask a proxy by themselves.
-func proxyVariables(env map[string]string) (names []string) {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
-		if env[name] != "" {
-			names = append(names, name)
-		}
-	}
-	return slices.Clip(names)
 }
 
 // checkProxy looks at the upstream proxy: whether it makes connections, and whether programs try to go around us to it.

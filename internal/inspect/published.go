@@ -182,7 +182,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 			agents = env
 		}
 	}
-	p.trusts, p.proxyVariables = trustingBy(agents), proxyVariables(agents)
+	p.trusts, p.proxyVariables = trustingBy(agents), container.ProxyVariables(agents)
 	p.readPrivileges()
 	if p.state != nil && p.state.Keeper.Alive() {
 		p.listens = firewall.ListeningPorts(p.state.Agent.UID)

@@ -51,6 +51,7 @@ func (b *base) findAgent(k *book) (*agent, error) {
 	a := &agent{base: b, book: k, identity: id}
 	a.warnOfAccount(privdrop.EnsureAccount(id))
 	a.warnOfWorkspace(stage.Workspace)
+	a.warnOfProxy()
 	b.update(func(s *state.State) { s.Agent.User, s.Agent.UID = id.Name, id.UID })
 	return a, nil
 }

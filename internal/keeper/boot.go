@@ -119,7 +119,7 @@ func (b *base) checkRoot() error {
 				"agent-init is the container's entrypoint already, and has started this command as the agent (uid %d)", os.Geteuid())
 		}
 	}
-	return fault.New(fault.Privilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
+	return fault.New(fault.Privilege, b.launch.AsRoot()+"; agent-init drops to the agent's user itself",
 		"agent-init %s needs root, and runs as uid %d", b.mode, os.Geteuid())
 }
 

@@ -1,12 +1,17 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -18,6 +23,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -87,6 +93,36 @@ func (a *agent) warnOfWorkspace(dir string) {
 	}
 	cause, remedy := unwritable(a.launch, dir, a.identity.UID, st.Uid, a.config.HostUID)
 	fault.Warn(os.Stderr, cause, remedy)
+}
+
+// warnOfProxy says that programs will ask a proxy that they don't reach. Docker puts these variables into containers by
+// the proxies of its config.json.
+func (a *agent) warnOfProxy() {
+	p, env := a.book.policy(), maps.Clone(a.config.Environ)
+	maps.Copy(env, p.Settings.Env)
+	var names []string
+	var to string
+	for _, name := range container.ProxyVariables(env) {
+		host, port := container.ProxyOf(env[name])
+		if at := (policy.Port{Proto: policy.TCP, Number: port}); host != "" && !reaches(p, host, at) {
+			names, to = append(names, name), cmp.Or(to, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	remedy := "take each out (" + a.launch.Variable(names[0], "") + "); if there is no other way out, policy.yaml has the proxy: upstream_proxy: http://" + to
+	if p.Settings.UpstreamProxy.Host != "" {
+		remedy = "take each out (" + a.launch.Variable(names[0], "") + "): agent-init asks its upstream proxy for every program"
+	}
+	fault.Warn(os.Stderr, fmt.Sprintf("programs will ask the proxy %s, which no entry allows: %s", text.Clean(to), strings.Join(names, ", ")), remedy)
+}
+
+func reaches(p *policy.Policy, host string, at policy.Port) bool {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().IsLoopback() || p.DecideAddr(a, at).Allowed
+	}
+	return host == "localhost" || p.Decide(host, at).Allowed
 }
 
 // unwritable says why uid can't write in dir, which is owner's, and what to do.

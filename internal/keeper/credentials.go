@@ -148,10 +148,8 @@ func elsewhere(r route.Route, environ map[string]string) string {
 		}
 	}
 	// Clients would ask one for http for the broker, too.
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
-		if environ[name] != "" {
-			return "the variable " + name + " names a proxy, and the broker asks through none"
-		}
+	for _, name := range container.ProxyVariables(environ) {
+		return "the variable " + name + " names a proxy, and the broker asks through none"
 	}
 	return ""
 }

@@ -166,7 +166,7 @@ func TestReadRefuses(t *testing.T) {
 		}, "not a regular file"},
 		{"a directory in place of a file", func(t *testing.T, dir string) {
 			must(t, os.Mkdir(dir+"/allowlist.d/30.txt", 0o755))
-		}, "30.txt: not a regular file"},
+		}, "30.txt: a directory, where a file should be; check the path on the host, if this is a mount: -v PATH:"},
 		{"a file in place of a directory", func(t *testing.T, dir string) {
 			must(t, os.RemoveAll(dir+"/allowlist.d"))
 			must(t, os.WriteFile(dir+"/allowlist.d", nil, 0o644))

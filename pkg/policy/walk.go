@@ -85,8 +85,8 @@ func (w walker) openOnce(path string, wantDir bool) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if !wantDir {
-		return nil, k.refuse("not a regular file", "remove it")
+	if !wantDir { // engines make one in the place of what is mounted there and does not exist
+		return nil, k.refuse("a directory, where a file should be", "check the path on the host, if this is a mount: -v PATH:"+path+"; else remove it")
 	}
 	if err := k.home(path); err != nil {
 		return nil, err

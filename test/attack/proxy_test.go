@@ -288,3 +288,21 @@ func TestLabProxyMitm(t *testing.T) {
 	}
 	c.onlyByProxy()
 }
+
+// TestLabProxyVariables: Docker puts the proxies of its config.json into containers. A start says that programs will ask a
+// proxy that no entry allows, and nothing where they reach it, or it is the container's own.
+func TestLabProxyVariables(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for value, warned := range map[string]string{
+		"http://proxy.corp.test:3128": "proxy.corp.test:3128", "10.9.9.9:8080": "10.9.9.9:8080",
+		"http://ok.test:3128": "", "http://127.0.0.1:9": "", "socks5://localhost:9": "", "": "",
+	} {
+		w := startIn(t, l, "ok.test:3128\n", lab.BoxOptions{Env: []string{"https_proxy=" + value, "HTTPS_PROXY=" + value}}, "agent-init", "run", "--", "true")
+		r := w.agent.Wait(lab.Patience)
+		want := "programs will ask the proxy " + warned + ", which no entry allows: HTTPS_PROXY, https_proxy"
+		if said := strings.Contains(r.Stderr, want); r.Code != 0 || said != (warned != "") || warned == "" && strings.Contains(r.Stderr, "proxy") {
+			t.Errorf("%q: %s", value, r)
+		}
+	}
+}
