@@ -46,7 +46,7 @@ func placeOf(u *url.URL) (place, error) {
 type upstream struct {
 	place     place
 	roots     *x509.CertPool
-	transport *http.Transport
+	transport *onward.Transport
 	dials     chan struct{}
 	ctx       context.Context // ends with the route
 	end       context.CancelFunc

@@ -275,7 +275,9 @@ func TestServerThatVanishes(t *testing.T) {
 		}
 	})
 	up := (*r.table.Load())["r"].up
-	up.transport.HTTP2.SendPingTimeout, up.transport.HTTP2.PingTimeout = 100*time.Millisecond, 100*time.Millisecond
+	up.transport.Tune(func(t *http.Transport) {
+		t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = 100*time.Millisecond, 100*time.Millisecond
+	})
 	answer := make(chan string)
 	go func() {
 		answer <- r.raw("GET /r/many/long HTTP/1.1\r\nHost: " + r.addr + "\r\nX-Api-Key: " + token + "\r\n\r\n")

@@ -334,7 +334,7 @@ func TestOverlooked(t *testing.T) {
 			method, body string
 			close        bool
 		}{
-			{"GET", behind, true}, {"HEAD", behind, true}, {"DELETE", behind, true}, {"OPTIONS", behind, true}, {"POST", behind, false}, {"PUT", behind, false},
+			{"GET", behind, true}, {"HEAD", behind, true}, {"DELETE", behind, true}, {"OPTIONS", behind, true}, {"POST", behind, true}, {"PUT", behind, true},
 			{"GET", "", false}, {"DELETE", "", false}, {"POST", "", false},
 		} {
 			before := len(r.requests())

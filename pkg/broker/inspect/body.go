@@ -23,6 +23,8 @@ const (
 	maxHeld = 8 << 20
 	maxRoom = 4 * maxHeld
 
+	maxSmall = 16 << 10 // is read whole in any case
+
 	heldTime = time.Minute // for one's turn, and for the body to come
 )
 
@@ -75,7 +77,9 @@ func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 			return nil, &no{Refusal: refused}
 		}
 	}
-	if most >= 0 && x.admitted.GraphQL == "" && (b.left < 0 && b.form == nil || len(codings) == 0) {
+	// A small one is not worth a connection of the client's, which ends with a request whose server answers too early.
+	small := r.ContentLength > 0 && r.ContentLength <= maxSmall && len(codings) == 0 && r.Header["Expect"] == nil
+	if most >= 0 && x.admitted.GraphQL == "" && !small && (b.left < 0 && b.form == nil || len(codings) == 0) {
 		return b, nil
 	}
 	x.control.SetReadDeadline(time.Now().Add(heldTime))

@@ -235,12 +235,5 @@ func (x *exchange) request(h http.Header, path, query string) (*http.Request, *n
 		Method: x.asked.Method, URL: u, Host: host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	x.body.onto(out)
-	// What a server overlooks is to it the next request of the connection, and that has been judged by nobody.
-	out.Close = out.Body != http.NoBody && overlooked[out.Method]
 	return out, nil
-}
-
-// overlooked are the methods of which a body means nothing (RFC 9110, section 9.3), so that servers are known not to read it.
-var overlooked = map[string]bool{
-	http.MethodGet: true, http.MethodHead: true, http.MethodDelete: true, http.MethodOptions: true,
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -104,6 +103,6 @@ func New(c Config) *Server {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tls = s.newTLS()
-	s.table.Store(&table{transport: &http.Transport{}})
+	s.table.Store(&table{transport: s.newTransport(nil)})
 	return s
 }

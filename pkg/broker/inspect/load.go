@@ -32,7 +32,7 @@ type table struct {
 	rules     map[*route.Inspected]*judge.Rules
 	keys      map[place]*key // what is put on
 	roots     *x509.CertPool
-	transport *http.Transport
+	transport *onward.Transport
 }
 
 // find is the entry for a name, nil if it is not inspected on that port. The closest one counts.
@@ -125,15 +125,18 @@ func (t *table) takeKeys(l Loaded) error {
 }
 
 // newTransport has the connections to all servers.
-func (s *Server) newTransport(roots *x509.CertPool) *http.Transport {
-	t := onward.NewTransport(roots, s.dial)
-	t.Proxy = proxyOf
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = maxIdle, maxIdleOfOne
-	t.ReadBufferSize, t.WriteBufferSize = upstreamBuffer, upstreamBuffer
-	t.ExpectContinueTimeout = continueTime
-	t.HTTP2.MaxReadFrameSize = copyBuffer // a tenth less work than for the usual 16 KiB (command bench, inspect)
-	t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(rememberedTLS)
-	return t
+func (s *Server) newTransport(roots *x509.CertPool) *onward.Transport {
+	sessions := tls.NewLRUClientSessionCache(rememberedTLS)
+	all := onward.NewTransport(roots, s.dial)
+	all.Tune(func(t *http.Transport) {
+		t.Proxy = proxyOf
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = maxIdle, maxIdleOfOne
+		t.ReadBufferSize, t.WriteBufferSize = upstreamBuffer, upstreamBuffer
+		t.ExpectContinueTimeout = continueTime
+		t.HTTP2.MaxReadFrameSize = copyBuffer // a tenth less work than for the usual 16 KiB (command bench, inspect)
+		t.TLSClientConfig.ClientSessionCache = sessions
+	})
+	return all
 }
 
 // shrink ends what a table does not allow. Whoever begins meanwhile is judged by it.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"time"
 )
 
@@ -32,9 +33,49 @@ type DialError struct{ error }
 
 func (e DialError) Unwrap() error { return e.error }
 
+// Transport sends requests on. A connection of HTTP/1 that has carried a body carries no other request: a server that
+// answers without reading the body takes it for its next request, which nobody has judged. No server says that it has
+// read all. So it is told to close, too.
+type Transport struct{ bodiless, bodies *http.Transport }
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // NewTransport connects by dial, and over TLS to those alone whose certificate leads to one of roots. It speaks HTTP/2
 // where the server offers it.
-func NewTransport(roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+func NewTransport(roots *x509.CertPool, dial dialer) *Transport {
+	t := &Transport{newTransport(roots, dial), newTransport(roots, dial)}
+	t.Tune(func(*http.Transport) {})
+	return t
+}
+
+// Tune changes how connections are used. It comes before the first request.
+func (t *Transport) Tune(change func(*http.Transport)) {
+	change(t.bodiless)
+	change(t.bodies)
+	t.bodies.MaxIdleConnsPerHost = -1 // of HTTP/1; HTTP/2 has a pool of its own
+}
+
+// RoundTrip sends r, whose header it takes over.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return t.bodiless.RoundTrip(r)
+	}
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		// Over HTTP/2 this would close the connection of other requests.
+		if c, ok := got.Conn.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != "h2" {
+			r.Header["Connection"] = []string{"close"}
+		}
+	}}
+	return t.bodies.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// CloseIdleConnections closes those that no request uses.
+func (t *Transport) CloseIdleConnections() {
+	t.bodiless.CloseIdleConnections()
+	t.bodies.CloseIdleConnections()
+}
+
+func newTransport(roots *x509.CertPool, dial dialer) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true) // by ALPN
