@@ -49,11 +49,11 @@ var Kinds = []string{"python", "nginx", "go", "raw"}
 // Bodies are such that what is unread of them is a request to /admin: with what comes next, and by itself. The second is
 // nothing for a server that heeds no Connection: close, which answers it whatever a client does.
 func Bodies(kind string) []string {
-	const begun = "DELETE /admin HTTP/1.1\r\nHost: " + Name + "\r\nX: "
+	const begun = "DELETE /admin HTTP/1.1\r\nX: "
 	if kind == "raw" {
 		return []string{begun}
 	}
-	return []string{begun, begun + "y\r\n\r\n"}
+	return []string{begun, begun + "y\r\nHost: " + Name + "\r\n\r\n"}
 }
 
 // Start starts one, over TLS or not. Of HTTP/2 it knows nothing.
@@ -97,7 +97,7 @@ func Start(t testing.TB, kind string, overTLS bool) *Server {
 			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}})
 		}
 		t.Cleanup(func() { l.Close() })
-		go s.raw(l)
+		go s.Serve(l)
 	}
 	return s
 }
@@ -278,9 +278,9 @@ func (s *Server) nginx(t testing.TB, dir string, overTLS bool) {
 	}
 }
 
-// raw takes each line of a request for one, whatever a head says of a body, and heeds no Connection: close: it is as
-// careless as a server can be.
-func (s *Server) raw(l net.Listener) {
+// Serve answers who connects to l. It takes all for heads, whatever one says of a body, and heeds no Connection: close: it
+// is as careless as a server can be.
+func (s *Server) Serve(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {

@@ -1,0 +1,56 @@
+package attack
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/unread"
+)
+
+// TestLabUnreadBody: a server that leaves bodies unread is asked for nothing but what rules allow, with no credential that
+// the next request would bring along: not on an inspected name, and not by a route.
+func TestLabUnreadBody(t *testing.T) {
+	if mode() != "" {
+		t.Skip("the agent's variables are asked for where agent-init starts it")
+	}
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("api.test", "45.30.60.1")
+	l.DNS.SetAddrs("tickets.test", "45.30.60.1")
+	l.Claim("tcp", 8443)
+	listener, err := l.Internet.Listen("tcp4", "45.30.60.1:8443")
+	must(t, err)
+	t.Cleanup(func() { listener.Close() })
+	config := l.CA.ServerConfig()
+	config.NextProtos = nil // HTTP/1
+	careless := &unread.Server{}
+	go careless.Serve(tls.NewListener(listener, config))
+	route := "    credential: file:/run/secrets/corp\n    inject: {header: Authorization, value: \"Bearer {}\"}\n"
+	files := []lab.File{
+		{Path: bundle, Data: l.CA.PEM},
+		{Path: "/run/secrets/corp", Data: []byte(brokerKey + "\n"), Mode: 0o400},
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker:\n  corp:\n    inspect: api.test:8443\n    env: {CORP_KEY: \"{token}\"}\n" + route +
+			"  tickets:\n    to: https://tickets.test:8443\n    env: {TICKETS: \"{base}\"}\n    allow: [\"GET /open/*\", \"POST /open/*\"]\n" + route)},
+	}
+	b := &brokered{world: confineIn(t, l, "ok.test\napi.test:8443 GET,POST /open/*\n", lab.BoxOptions{Files: files})}
+	token, own := b.variable("CORP_KEY"), b.variable("TICKETS")
+	for _, base := range []string{"https://api.test:8443", own} {
+		for range 4 {
+			for _, flags := range [][]string{{"-method", "POST", "-body", unread.Bodies("raw")[0]}, nil} {
+				args := append([]string{"http", "-timeout", "60s", "-ca", trust(), "-header", "Authorization: Bearer " + token}, flags...)
+				if p := b.poke(append(args, base+"/open/x")...); !p.OK || statusOf(p) != "200" {
+					t.Fatalf("%s %v: %s\n%s", base, flags, p, b.agent.Stderr())
+				}
+			}
+		}
+	}
+	asked := careless.Asked(t, "GET /open/x")
+	if n := len(asked); n != 16 {
+		t.Errorf("it was asked %d times: %q", n, asked)
+	}
+	if strings.Contains(strings.Join(asked, " "), "admin") {
+		t.Errorf("it was asked for what no rule allows: %q", asked)
+	}
+}
