@@ -76,14 +76,14 @@ demo: build
 
 ## test: unit tests, the network lab, Claude Code in a container and in a devcontainer (needs root; installs what it lacks)
 test:
-	@test/run.sh 2 "test-claude test-devcontainer" test-race test-attack
+	@test/run.sh 2 "test-claude test-devcontainer" test-race test-attack test-checks
 
 # What comes after another in a stream has its engine, and the images that it has built.
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
 	@test/run.sh 3 test-places test-agents "test-container test-images" test-attack "test-gvisor lint test-exporter" test-race \
-		test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
+		test-checks test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:
@@ -106,9 +106,12 @@ test-race: build
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
-# It watches the attacks over xtables-nft.
+# It watches the attacks over xtables-nft. Of one package by itself, go prints a test's end when it comes.
 test-attack: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./internal/lab/scorecard ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
+
+test-checks: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
@@ -275,5 +278,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -4,10 +4,10 @@
 # A stream is a list of targets, which come one after another. N streams are under way at once: when one has ended, the next
 # begins, so that no processor is idle while there is something to do. Those with containers come first, and the longest of
 # them: Linux shares processors out by session (sched(7), autogroup), of which a test of the lab has dozens, and beside two
-# streams of those a container gets a tenth. A target that fails stops no other. In the end stands what the failed tests
-# printed, then the slowest tests, how busy processors were, the peak of memory, the time of each target, and last what
-# failed, by name: of a long log often only the end is kept.
-# AGENT_INIT_TEST_LOGS names a directory that keeps all of what was printed.
+# streams of those a container gets a tenth. A target that fails stops no other. In the end stand the slowest tests, how busy
+# processors were, the peak of memory, the time of each target, and last, of each test that failed, its own words, and how to
+# run it alone: of a long log often only the end is kept. All that was printed is kept if something failed.
+# AGENT_INIT_TEST_LOGS names a directory that keeps it always.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,9 +21,10 @@ began=$SECONDS
 table=
 engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
-[ -n "$logs" ] || logs=$(mktemp -d)
+[ -n "$logs" ] || logs=$(mktemp -d "${TMPDIR:-/tmp}/agent-init-test.XXXXXX")
 mkdir -p "$logs"
-rm -f "$logs"/*.{log,first,pid,times,result} "$logs/memory" "$logs/taken"
+rm -f "$logs"/*.{log,first,pid,times,result} "$logs"/{memory,taken,failures}
+keep=${AGENT_INIT_TEST_LOGS:-}
 
 # Each target is a process group of its own, so that all of it can be ended.
 finish() {
@@ -43,7 +44,7 @@ finish() {
   done
   wait
   for ((n = 0; n < at_once; n++)); do AGENT_INIT_TEST_RUN=$engine-$n test/engine.sh stop >&2 || true; done
-  [ -n "${AGENT_INIT_TEST_LOGS:-}" ] || rm -rf "$logs"
+  [ -n "$keep" ] || rm -rf "$logs"
 }
 trap finish EXIT
 trap 'exit 130' HUP INT TERM
@@ -59,7 +60,7 @@ of=$((${#targets[@]} + 2))
 
 # watch notes the peak of memory in use, in MiB, and tells each minute what is under way.
 watch() {
-  local peak=0 used last=$SECONDS running pid target passed
+  local peak=0 used last=$SECONDS running pid target
   while sleep 1; do
     used=$(awk '/^MemTotal:/ {t = $2} /^MemAvailable:/ {printf "%d", (t - $2) / 1024}' /proc/meminfo)
     if [ "$used" -gt "$peak" ]; then
@@ -72,17 +73,33 @@ watch() {
     for pid in "$logs"/*.pid; do
       [ -e "$pid" ] || continue
       target=$(basename "$pid" .pid)
-      passed=$(grep -c '^ *--- PASS' "$logs/$target.log" || true)
-      running+=" $target ($passed tests passed)"
+      running+="; $target: $(progress "$target" "$(cat "$pid" || true)")"
     done
-    say "under way:$running"
+    say "under way${running#;}"
   done
+}
+
+# progress TARGET PID: how many of its tests have passed, and what runs. Of several packages at once, go prints each when it
+# has ended; the programs of those that run are named.
+progress() {
+  local packages
+  packages=$(ps -s "$2" -o comm= | sed -n 's/\.test$//p' | sort -u | paste -sd' ' || true)
+  awk -v packages="$packages" '
+    /^ *--- PASS: / { passed++ }
+    /^ *--- FAIL: / { failed = failed " " $3 }
+    /^=== (RUN|CONT) / { test = $3 }
+    /^(ok|FAIL)\t/ { test = "" }
+    END {
+      printf "%d tests passed", passed
+      if (failed != "") printf ", FAILED:%s", failed
+      if (packages != "") printf ", runs %s%s", packages, test == "" ? "" : " (" test ")"
+    }' "$logs/$1.log"
 }
 
 # reasons VERDICT LOG: a line that names what failed in there.
 reasons() {
   awk -v said="$1" '
-    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
+    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic|leftovers\.sh): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
       sub(/^ *(--- FAIL: )?/, "")
       if (++n <= 12) said = said "; " $0
     }
@@ -96,7 +113,8 @@ run() {
   [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "NFT_LAB=$tests" "MODE_LAB=$tests")
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
-  setsid make --no-print-directory "$1" ${only[@]+"${only[@]}"} </dev/null >"$logs/$1.log" 2>&1 &
+  # What nohup, or a script's &, has this ignore would be ignored by all tests.
+  setsid env --default-signal make --no-print-directory "$1" ${only[@]+"${only[@]}"} </dev/null >"$logs/$1.log" 2>&1 &
   echo $! >"$logs/$1.pid"
   wait $! || rc=$?
   rm "$logs/$1.pid"
@@ -193,23 +211,58 @@ for target in test-prepare build "${targets[@]}"; do
   table+=$'\n'$line
 done
 
-# summary stands first and last: of a long log often only a part is kept.
-summary() {
-  local target
-  for target in ${unstable[@]+"${unstable[@]}"}; do
-    reasons "$target UNSTABLE, passed when it was run again alone" "$logs/$target.first"
-  done
-  for target in ${failed[@]+"${failed[@]}"}; do reasons "$target FAILED" "$logs/$target.log"; done
-}
-summary
-for target in ${failed[@]+"${failed[@]}"}; do
-  printf '\n== the end of %s:\n' "$target"
-  tail -n 60 "$logs/$target.log"
-done
 awk -f test/report.awk "$logs"/*.log
 after=$(ticks)
 read -r worked had working having <<<"$before $after"
 say "all of them; processors at work: $((100 * (working - worked) / (having - had))) %; memory in use, at most: $(cat "$logs/memory" || true) MiB"
 printf "\nseconds  processor's  target%s\n" "$table"
-summary
+
+# alone TARGET TEST PACKAGE: the command that runs it by itself. What has an engine, or is no test of Go's, is made again.
+alone() {
+  local cgo=0 race='' only
+  case $1 in
+    test-race) cgo=1 race='-race ' ;;
+    test-attack | test-checks) ;;
+    *) echo "make $1"; return ;;
+  esac
+  # The tests above its own are named as well.
+  only="^${2//\//\$/^}\$"
+  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#*/agent-init}"
+}
+
+# words TARGET LOG: of each test that failed in there, what it said, and how to run it alone; else the end of the log.
+words() {
+  local test package listed
+  listed=$(awk -v list=1 -f test/words.awk "$2")
+  while IFS=$'\t' read -r test package; do
+    [ -n "$test" ] || continue
+    printf '\n== FAILED: %s %s\n' "$1" "$test"
+    awk -v only="$test" -f test/words.awk "$2"
+    echo -n "alone: "
+    alone "$1" "$test" "$package"
+  done <<<"$listed"
+  if [ -z "$listed" ] || grep -qE '^(panic|leftovers\.sh): ' "$2"; then
+    printf '\n== the end of %s:\n' "$1"
+    awk '/^(panic|leftovers\.sh): / && !n { n = 1 } n && n++ <= 60' "$2"
+    tail -n 40 "$2"
+    echo "alone: make $1"
+  fi
+}
+
+# summary stands last, and in a file: of a long log often only the end is kept.
+summary() {
+  local target
+  for target in ${unstable[@]+"${unstable[@]}"}; do
+    words "$target" "$logs/$target.first"
+    reasons "$target UNSTABLE, passed when it was run again alone" "$logs/$target.first"
+  done
+  for target in ${failed[@]+"${failed[@]}"}; do words "$target" "$logs/$target.log"; done
+  echo
+  for target in ${failed[@]+"${failed[@]}"}; do reasons "$target FAILED" "$logs/$target.log"; done
+}
+if [ ${#failed[@]} -gt 0 ] || [ ${#unstable[@]} -gt 0 ]; then
+  keep=yes
+  summary | tee "$logs/failures"
+  echo "this again: $logs/failures; all that was printed: $logs/*.log"
+fi
 [ ${#failed[@]} -eq 0 ]

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/apart"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	log.SetOutput(io.Discard) // as Config says
-	os.Exit(m.Run())
+	apart.Main(m)
 }
 
 // spawn runs a role, and says what it writes first. It ends with the test.

@@ -92,10 +92,12 @@ func Start(tb testing.TB, elsewhere ...string) *Browser {
 	for _, name := range elsewhere {
 		rules = append(rules, "MAP "+name+" 127.0.0.1")
 	}
+	profile := tb.TempDir()
 	cmd := exec.Command(mustrun.Tool(tb, "chromium"), "--host-resolver-rules="+strings.Join(rules, ","), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1",
-		"--user-data-dir="+tb.TempDir(), "about:blank")
+		"--user-data-dir="+profile, "about:blank")
+	cmd.Env = append(os.Environ(), "HOME="+profile, "XDG_CONFIG_HOME="+profile, "XDG_CACHE_HOME="+profile) // it writes there, too
 	cmd.ExtraFiles = []*os.File{theirs, answers}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

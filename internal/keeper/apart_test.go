@@ -1,0 +1,9 @@
+package keeper
+
+import (
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab/apart"
+)
+
+func TestMain(m *testing.M) { apart.Main(m) }
