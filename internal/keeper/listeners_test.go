@@ -27,7 +27,7 @@ func TestGuardSocketsRefuse(t *testing.T) {
 			}
 		}
 		for _, port := range []uint16{s.dns4, s.gate4} {
-			c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
+			c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Minute)
 			if err == nil { // else it was reset before connect(2) was done
 				err = endOf(c, 5*time.Second)
 				c.Close()
@@ -157,7 +157,7 @@ func openSockets(t *testing.T) *guardSockets {
 
 func dialGuard(t *testing.T, port uint16) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,8 +84,16 @@ func (p *Process) Stdout() string { return p.out.String() }
 // Stderr returns what the process has written to standard error so far.
 func (p *Process) Stderr() string { return p.err.String() }
 
-// Wait waits for the end; after timeout (0: twice Patience) it kills the process.
+// Wait waits for the end; after timeout, or Patience if that is longer (0: twice Patience), it kills the process.
 func (p *Process) Wait(timeout time.Duration) Result {
+	if timeout != 0 {
+		timeout = max(timeout, Patience)
+	}
+	return p.wait(timeout)
+}
+
+// wait is Wait for what may be killed sooner, see Cmd.Timeout.
+func (p *Process) wait(timeout time.Duration) Result {
 	if timeout == 0 {
 		timeout = 2 * Patience
 	}

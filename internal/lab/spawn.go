@@ -35,7 +35,7 @@ func (b *Box) Start(c Cmd) *Process {
 // Run is Start and Wait.
 func (b *Box) Run(c Cmd) Result {
 	b.lab.tb.Helper()
-	return b.Start(c).Wait(c.Timeout)
+	return b.Start(c).wait(c.Timeout)
 }
 
 // Idle starts a PID 1 that does nothing, to Exec beside.
@@ -98,7 +98,7 @@ func (b *Box) tryStart(c Cmd) (*Process, error) {
 // itself. What the command starts in the background lives on.
 func (b *Box) Exec(c Cmd) Result {
 	b.lab.tb.Helper()
-	return b.ExecStart(c).Wait(c.Timeout)
+	return b.ExecStart(c).wait(c.Timeout)
 }
 
 // TryExec is Exec where the box may have ended, or ends meanwhile.
@@ -107,7 +107,7 @@ func (b *Box) TryExec(c Cmd) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("exec %v: %w", c.Args, err)
 	}
-	return p.Wait(c.Timeout), nil
+	return p.wait(c.Timeout), nil
 }
 
 // ExecStart is Exec without waiting for the end.

@@ -141,7 +141,7 @@ func TestE18TCPSlowloris(t *testing.T) {
 		}
 	}
 	// The first ones have been closed to make room.
-	held[0].SetReadDeadline(time.Now().Add(5 * time.Second))
+	held[0].SetReadDeadline(time.Now().Add(time.Minute))
 	var ne net.Error
 	if _, err := io.ReadAll(held[0]); errors.As(err, &ne) && ne.Timeout() {
 		t.Errorf("the oldest connection is still open: %v", err)
@@ -174,7 +174,7 @@ func TestE18TCPTimes(t *testing.T) {
 			}
 			defer c.Close()
 			tt.send(c)
-			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			c.SetReadDeadline(time.Now().Add(time.Minute))
 			var ne net.Error
 			if _, err := io.Copy(io.Discard, c); errors.As(err, &ne) && ne.Timeout() {
 				t.Error("the connection stays open")

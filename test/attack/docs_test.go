@@ -39,7 +39,7 @@ func TestLabDocs(t *testing.T) {
 				continue
 			}
 			typed++
-			cmd := lab.Cmd{Args: []string{"sh", "-c", "exec 2>&1; " + c.text}, Timeout: time.Minute}
+			cmd := lab.Cmd{Args: []string{"sh", "-c", "exec 2>&1; " + c.text}, Timeout: lab.Patience}
 			if !c.root {
 				cmd.UID = lab.AgentUID
 			}

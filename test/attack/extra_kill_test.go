@@ -38,7 +38,7 @@ func TestLabX53KillResisted(t *testing.T) {
 	}) {
 		t.Fatal("the agent stops nobody")
 	}
-	r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "kill", "bad"}, Timeout: time.Minute})
+	r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "kill", "bad"}, Timeout: lab.Patience})
 	if left := w.windows(); r.Code != 0 || strings.Contains(left, "bad") {
 		t.Errorf("kill: %s\nwindows: %s", r, left)
 	}
@@ -70,7 +70,7 @@ func TestLabX53KillForkBomb(t *testing.T) {
 	if !eventually(time.Minute, func() bool { return sleepers() > 20 }) {
 		t.Fatalf("%d processes", sleepers())
 	}
-	r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "kill", "bomb"}, Timeout: time.Minute})
+	r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "kill", "bomb"}, Timeout: lab.Patience})
 	if left := w.windows(); r.Code != 0 || strings.Contains(left, "bomb") {
 		t.Errorf("kill: %s\nwindows: %s", r, left)
 	}

@@ -142,7 +142,7 @@ func TestLabX24LockedFiles(t *testing.T) {
 		}
 	}
 	// It is waited for as long as /proc/sys/fs/lease-break-time, unless one doesn't.
-	if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "suggest", "--write", "/workspace/leased"}, Timeout: 40 * time.Second}); r.TimedOut {
+	if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "suggest", "--write", "/workspace/leased"}, Timeout: lab.Patience}); r.TimedOut {
 		t.Errorf("a lease of the agent's is waited for: %s", r)
 	}
 	w.guard().signal(t, unix.SIGKILL)

@@ -112,7 +112,7 @@ func TestLabPairRequestsWhileDenied(t *testing.T) {
 		w.launch("sh", "-c", "i=0; while :; do agent-init request x$i.evil.test --reason more >/dev/null 2>&1; i=$((i+1)); done"),
 	}
 	for range 5 {
-		if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "sessions"}, Timeout: time.Minute}); r.Code != 0 {
+		if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "sessions"}, Timeout: lab.Patience}); r.Code != 0 {
 			t.Errorf("a person is kept out: %s", r)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -79,7 +78,7 @@ func play(t *testing.T, text string) {
 		}
 	}()
 	for _, c := range commandsOf(script, 2+strings.Count(before, "\n")) {
-		cmd := lab.Cmd{Args: []string{"sh", "-c", "exec 2>&1; " + c.text}, Dir: "/workspace", Timeout: time.Minute}
+		cmd := lab.Cmd{Args: []string{"sh", "-c", "exec 2>&1; " + c.text}, Dir: "/workspace", Timeout: lab.Patience}
 		if !c.root {
 			cmd.UID = lab.AgentUID
 		}
