@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -73,6 +71,7 @@ func (a *answer) ask(out *http.Request) {
 		a.fail(n)
 		return
 	}
+	x.goal.key.Blank(x.event.Method, resp)
 	resp.Request = nil // the transport holds the answer for as long as it lasts, and has another of this
 	x.body.answered()
 	x.event.FirstByte = time.Since(x.began)
@@ -230,24 +229,14 @@ func (a *answer) framed(b []byte, n int) []byte {
 	return b[start : chunkHead+n+chunkTail]
 }
 
-// dropped are headers of an answer that don't pass: those of one connection, and those that would have a client
-// remember something of a server that it never asked.
-var dropped = []string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "Content-Length", "Set-Cookie", "Set-Cookie2", "Alt-Svc", "Location",
-}
-
-// back takes those headers of the API's that pass. None repeats the credential.
+// back takes those headers of the API's that pass. None repeats the credential, or leads past the route.
 func (x *exchange) back(from http.Header) http.Header {
-	h := make(http.Header, len(from))
-	for name, values := range from {
-		if slices.Contains(dropped, name) || httpguts.HeaderValuesContainsToken(from["Connection"], name) {
-			continue
-		}
-		for _, v := range values {
-			if !x.way.key.In(name, v) {
-				h[name] = append(h[name], v)
-			}
+	h := judge.Back(from, true)
+	delete(h, "Location")
+	for name, values := range h {
+		values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return x.way.key.In(name, v) })
+		if h[name] = values; len(values) == 0 {
+			delete(h, name)
 		}
 	}
 	return h

@@ -98,6 +98,9 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 		return
 	}
 	defer resp.Body.Close()
+	if x.event.Route != "" {
+		x.key.credential.Blank(x.asked.Method, resp)
+	}
 	x.silence.heard()
 	x.silence.answer(true)
 	if err := x.pass(w, resp); err != nil {
@@ -184,7 +187,7 @@ func (x *exchange) pass(w http.ResponseWriter, resp *http.Response) error {
 
 // back takes those headers of the server's that pass. None repeats a credential that was put on.
 func (x *exchange) back(to, from http.Header) {
-	for name, values := range judge.Back(from) {
+	for name, values := range judge.Back(from, x.key != nil && x.key.takes) {
 		if x.key != nil {
 			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return x.key.credential.In(name, v) })
 		}

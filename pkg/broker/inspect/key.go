@@ -22,31 +22,6 @@ type key struct {
 	query      string
 }
 
-// Where a credential is put on, no other passes: with it, the agent could do what it likes in somebody else's account.
-// These are what known APIs have in the name of a header for one, between hyphens.
-var (
-	secretWords = []string{
-		"token", "auth", "authorization", "apikey", "cookie", "cookie2", "secret", "credential", "credentials", "password",
-	}
-	keyWords = []string{"api", "access", "subscription", "application", "auth"} // in front of key
-)
-
-// ofCredentials says whether a header of that name, in hyphens, may have a credential. What a page shows against forged
-// requests is none.
-func ofCredentials(name string) bool {
-	words := strings.Split(strings.ToLower(name), "-")
-	for i, w := range words {
-		before := ""
-		if i > 0 {
-			before = words[i-1]
-		}
-		if slices.Contains(secretWords, w) && before != "csrf" && before != "xsrf" || w == "key" && slices.Contains(keyWords, before) {
-			return true
-		}
-	}
-	return false
-}
-
 func newKey(r route.Route, secret []byte) (*key, error) {
 	k := &key{route: r}
 	if r.Keyless {
@@ -82,11 +57,14 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 			continue
 		}
 		for _, v := range values {
-			if !shows(token, v) {
+			switch cookie := hyphened(name) == "Cookie" || hyphened(name) == "Cookie2"; {
+			case shows(token, v):
+				shown = true
+			case cookie: // a server's, which the client has kept: its jar must not end what it asks
+			default:
 				return false, "", refusal("credential", "header "+name+" has a credential of its own, and route "+
 					k.route.Name+" puts on the only one that may go to this name")
 			}
-			shown = true
 		}
 		delete(h, name)
 	}
@@ -123,7 +101,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 // inHeader says whether a header may have a credential.
 func (k *key) inHeader(name string) bool {
 	name = hyphened(name)
-	return k.takes && (ofCredentials(name) || slices.Contains(k.headers, name))
+	return k.takes && (judge.OfCredential(name) || slices.Contains(k.headers, name))
 }
 
 // inQuery says whether a parameter may be one, which is unescaped.
@@ -138,7 +116,7 @@ const maxProtocol = 39
 func protocolShows(lines []string) bool {
 	for protocol := range strings.SplitSeq(strings.ToLower(strings.Join(lines, ",")), ",") {
 		protocol = strings.TrimSpace(protocol)
-		if len(protocol) > maxProtocol || ofCredentials(strings.NewReplacer(".", "-", "_", "-").Replace(protocol)) || strings.Contains(protocol, "bearer") {
+		if len(protocol) > maxProtocol || judge.OfCredential(strings.NewReplacer(".", "-", "_", "-").Replace(protocol)) || strings.Contains(protocol, "bearer") {
 			return true
 		}
 	}

@@ -2,7 +2,13 @@ package inspect
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -24,6 +30,8 @@ func TestKey(t *testing.T) {
 		r := start(t, func(w http.ResponseWriter, q *http.Request) {
 			w.Header().Set("X-Repeats", "it is "+q.Header.Get("Authorization"))
 			w.Header().Set("X-Fine", "1")
+			w.Header().Set("Set-Cookie", "session=1")
+			w.Header()["X_auth_token"] = []string{"1"}
 		}, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}))
 		c := r.client(two)
 		for _, q := range []struct {
@@ -34,14 +42,15 @@ func TestKey(t *testing.T) {
 			{"Authorization", "Bearer " + token, 200, "Bearer " + canary}, {"Authorization", "token sk-" + token, 200, "Bearer " + canary},
 			{"X-Api-Key", token, 200, "Bearer " + canary}, {"Authorization", basic, 200, "Bearer " + canary},
 			{"Authorization", "Bearer sk-of-somebody-else", 403, ""}, {"X-Api-Key", "sk-of-somebody-else", 403, ""},
-			{"Cookie", "session=1", 403, ""}, {"Private-Token", "x", 403, ""}, {"Authorization", token + "x", 403, ""},
+			{"Cookie", "session=1", 200, ""}, {"Private-Token", "x", 403, ""}, {"Authorization", token + "x", 403, ""},
 			{"X-Vault-Token", "x", 403, ""}, {"Ocp-Apim-Subscription-Key", "x", 403, ""}, {"X_Amz_Security_Token", "x", 403, ""},
 			{"DD-Application-Key", "x", 403, ""}, {"X-Openai-Actor-Authorization", "x", 403, ""}, {"X-Sentry-Auth", "x", 403, ""},
 			{"X-Csrf-Token", "1", 200, ""}, {"Idempotency-Key", "1", 200, ""}, {"X-Author", "1", 200, ""}, {"X-Other", "1", 200, ""},
 		} {
 			before := len(r.requests())
 			got := r.ask(c, "GET", "/", "", q.header, q.value, "X-Tenant", "evil", "X_Tenant", "evil")
-			if got.StatusCode != q.status || got.Header.Get("X-Repeats") != "" && q.arrives != "" {
+			if got.StatusCode != q.status || got.Header.Get("X-Repeats") != "" && q.arrives != "" ||
+				got.Header["Set-Cookie"] != nil || got.Header["X_auth_token"] != nil {
 				t.Errorf("%v: %d %v %s", q, got.StatusCode, got.Header, got.text)
 			}
 			e := r.event()
@@ -52,7 +61,7 @@ func TestKey(t *testing.T) {
 				continue
 			}
 			came := r.requests()[before].Header
-			if came.Get("Authorization") != q.arrives || came.Get("X-Tenant") != "acme" || len(came["X-Tenant"]) != 1 || came["X_tenant"] != nil || came["X-Api-Key"] != nil {
+			if came.Get("Authorization") != q.arrives || came.Get("X-Tenant") != "acme" || len(came["X-Tenant"]) != 1 || came["X_tenant"] != nil || came["X-Api-Key"] != nil || came["Cookie"] != nil {
 				t.Errorf("%v: %v", q, came)
 			}
 		}
@@ -80,6 +89,74 @@ func TestKeyInQuery(t *testing.T) {
 		case want != "" && (len(all) != before+1 || all[before].RequestURI != want):
 			t.Errorf("%s: %d %s", query, got.StatusCode, got.text)
 		}
+	}
+}
+
+// TestKeyInAnswer: what a server says of an address with the credential in it does not come back: neither in a page about
+// an error or a redirect, nor in a header, however it is spelt.
+func TestKeyInAnswer(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/dir/", func(w http.ResponseWriter, q *http.Request) {})
+	r := start(t, func(w http.ResponseWriter, q *http.Request) {
+		uri := q.URL.RequestURI()
+		text, _ := json.Marshal("//" + uri)
+		for i, s := range []string{uri, url.QueryEscape(uri), url.QueryEscape(url.QueryEscape(uri)), html.EscapeString(canary), string(text), "\\u0073" + canary[1:], "%73" + canary[1:]} {
+			w.Header().Set("X-Echo-"+string(rune('a'+i)), s)
+		}
+		switch q.URL.Path {
+		case "/dir":
+			mux.ServeHTTP(w, q)
+			return
+		case "/fine":
+			_, _ = io.WriteString(w, "fine")
+			return
+		case "/same":
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("ETag", "1")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "Cannot GET "+html.EscapeString(uri))
+	}, keyed(route.Inject{Query: "key"}))
+	both(t, func(t *testing.T, two bool) {
+		c := r.client(two)
+		for path, status := range map[string]int{"/dir": 307, "/none": 404, "/fine": 200, "/same": 304} {
+			for _, method := range []string{"GET", "HEAD"} {
+				got := r.ask(c, method, path+"?a=1&key="+token, "")
+				said := fmt.Sprint(got.Header) + got.text
+				if got.StatusCode != status || strings.Contains(said, canary[3:12]) || (status == 307 || status == 404) && method == "GET" &&
+					(!strings.Contains(got.text, "agent-init") || got.ContentLength != int64(len(got.text)) || got.Header["Etag"] != nil) ||
+					status == 200 && method == "GET" && got.text != "fine" {
+					t.Errorf("%s %s: %d %s", method, path, got.StatusCode, said)
+				}
+			}
+		}
+		// Without the token nothing is put on, and nothing is hidden.
+		if got := r.ask(c, "GET", "/none", ""); !strings.Contains(got.text, "Cannot GET /none") {
+			t.Errorf("%d %s", got.StatusCode, got.text)
+		}
+	})
+}
+
+// TestJar: a client that keeps cookies goes on to be answered, and never has one of the server's.
+func TestJar(t *testing.T) {
+	r := start(t, func(w http.ResponseWriter, q *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "operators"})
+		_, _ = io.WriteString(w, q.Header.Get("Authorization")+q.Header.Get("Cookie"))
+	}, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}))
+	c := r.client(true)
+	jar, _ := cookiejar.New(nil)
+	c.Jar = jar
+	at := &url.URL{Scheme: "https", Host: name, Path: "/"}
+	jar.SetCookies(at, []*http.Cookie{{Name: "old", Value: "1"}})
+	for range 3 {
+		got := r.ask(c, "GET", "/", "", "Authorization", "Bearer "+token)
+		if got.StatusCode != 200 || got.text != "Bearer "+canary {
+			t.Errorf("%d %s", got.StatusCode, got.text)
+		}
+	}
+	if kept := jar.Cookies(at); len(kept) != 1 {
+		t.Errorf("the client has %v", kept)
 	}
 }
 

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/pkg/route"
@@ -41,6 +42,31 @@ var answerParameters = map[string]bool{"callback": true, "$callback": true, "quo
 
 // TakesCredential says whether known APIs take a credential by a parameter of that name, which is unescaped.
 func TakesCredential(name string) bool { return credentialParameters[ParameterName(name)] }
+
+// Where a credential is put on, no other passes: with it, the agent could do what it likes in somebody else's account.
+// These are what known APIs have in the name of a header for one, between hyphens.
+var (
+	secretWords = []string{
+		"token", "auth", "authorization", "apikey", "cookie", "cookie2", "secret", "credential", "credentials", "password",
+	}
+	keyWords = []string{"api", "access", "subscription", "application", "auth"} // in front of key
+)
+
+// OfCredential says whether a header of that name, in hyphens, may have a credential. What a page shows against forged
+// requests is none.
+func OfCredential(name string) bool {
+	words := strings.Split(strings.ToLower(name), "-")
+	for i, w := range words {
+		before := ""
+		if i > 0 {
+			before = words[i-1]
+		}
+		if slices.Contains(secretWords, w) && before != "csrf" && before != "xsrf" || w == "key" && slices.Contains(keyWords, before) {
+			return true
+		}
+	}
+	return false
+}
 
 // PassHeaders are the headers of a request that go on to the host of a route: those on a general list and on the route's.
 // The broker sets the rest.

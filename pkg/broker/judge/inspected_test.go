@@ -164,8 +164,15 @@ func TestOnward(t *testing.T) {
 	if got.Get("Upgrade") != "websocket" || got.Get("Connection") != "Upgrade" || got.Get("Sec-WebSocket-Key") != "k" {
 		t.Errorf("of a WebSocket goes on: %v", got)
 	}
-	back := Back(http.Header{"Alt-Svc": {"h3"}, "Connection": {"close, X-Hop"}, "X-Hop": {"1"}, "Set-Cookie": {"a"}, "Transfer-Encoding": {"chunked"}})
-	if len(back) != 1 || back.Get("Set-Cookie") != "a" {
+	answer := http.Header{"Alt-Svc": {"h3"}, "Connection": {"close, X-Hop"}, "X-Hop": {"1"}, "Set-Cookie": {"a"}, "Transfer-Encoding": {"chunked"},
+		"X-Csrf-Token": {"1"}, "X-Ratelimit-Remaining-Tokens": {"1"}}
+	for _, session := range []string{"Set-Cookie2", "Authentication-Info", "Authorization", "X-Auth-Token", "X_subject_token", "X-Amz-Security-Token", "X-Api-Key"} {
+		answer[session] = []string{"b"}
+	}
+	if back := Back(answer, false); len(back) != 10 || back.Get("Set-Cookie") != "a" {
+		t.Errorf("goes back: %v", back)
+	}
+	if back := Back(answer, true); len(back) != 2 {
 		t.Errorf("goes back: %v", back)
 	}
 }

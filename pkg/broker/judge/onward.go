@@ -42,15 +42,21 @@ func Onward(h http.Header, webSocket bool) http.Header {
 	return pass
 }
 
-// Back are the headers of an answer from an inspected name that go back. None says that the server is elsewhere as well
-// (Alt-Svc): the client would try there.
-func Back(h http.Header) http.Header {
+// ofSession are headers of an answer by which a server begins or goes on with a session, besides those that OfCredential
+// knows.
+var ofSession = []string{"set-cookie*", "authentication-info", "authentication-control"}
+
+// Back are the headers of an answer that go back. None says that the server is elsewhere as well (Alt-Svc): the client
+// would try there. With made, a credential of the broker's was used there: what it made is not the client's.
+func Back(h http.Header, made bool) http.Header {
 	pass := make(http.Header, len(h))
 	for name, values := range h {
 		lower := strings.ToLower(name)
-		if !listed(ofConnection, lower) && lower != "alt-svc" && !names(h["Connection"], lower) {
-			pass[name] = values
+		if listed(ofConnection, lower) || lower == "alt-svc" || names(h["Connection"], lower) ||
+			made && (listed(ofSession, underscored(name)) || OfCredential(underscored(name))) {
+			continue
 		}
+		pass[name] = values
 	}
 	return pass
 }

@@ -5,10 +5,14 @@ package onward
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"html"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -102,20 +106,59 @@ func (c *Credential) Put(h http.Header, query url.Values) {
 	}
 }
 
-// In says whether a header of an answer has the secret in it.
+// In says whether a header of an answer has the secret in it, also as addresses, pages and JSON spell it.
 func (c *Credential) In(name, value string) bool {
 	if c.secret == "" {
 		return false
 	}
-	plain, err := url.PathUnescape(value)
-	if err != nil {
-		plain = value
-	}
-	for _, s := range c.repeats {
-		if strings.Contains(value, s) || strings.Contains(plain, s) {
-			return true
+	for v, left := value, 4; left > 0; left-- { // what is escaped again and again
+		for _, plain := range []string{v, html.UnescapeString(v), unquoted(v)} {
+			for _, s := range c.repeats {
+				if strings.Contains(plain, s) {
+					return true
+				}
+			}
 		}
+		v = unescaped(v)
 	}
 	return strings.Contains(strings.ToLower(value), c.repeats[1]) ||
 		strings.Contains(strings.ToLower(name), strings.ToLower(c.secret))
+}
+
+// unescaped is s without the escapes of an address, as far as they are some.
+func unescaped(s string) string {
+	var b strings.Builder
+	for ; s != ""; s = s[1:] {
+		if n, err := hex.DecodeString(s[min(1, len(s)):min(3, len(s))]); s[0] == '%' && len(s) > 2 && err == nil {
+			b.WriteByte(n[0])
+			s = s[2:]
+			continue
+		}
+		b.WriteByte(s[0])
+	}
+	return b.String()
+}
+
+// unquoted is s without the escapes of JSON.
+func unquoted(s string) (plain string) {
+	_ = json.Unmarshal([]byte(`"`+strings.ReplaceAll(s, `"`, "")+`"`), &plain) // if it has others, it is none of JSON's
+	return plain
+}
+
+const blank = `{"error":{"message":"what the server says besides its status is not passed on: it may repeat the key, which ` +
+	`stands in the address (agent-init: inject: {query: ...})"}}` + "\n"
+
+// Blank takes the body of an answer that may repeat the credential, where it has one of 300 and above: what a server says of
+// an address that it can't serve, or that leads elsewhere, has the query in it as a routine.
+func (c *Credential) Blank(method string, resp *http.Response) {
+	if c.query == "" || resp.StatusCode < 300 || method == http.MethodHead || resp.StatusCode == http.StatusNotModified {
+		return
+	}
+	resp.Body.Close()
+	resp.Body, resp.ContentLength, resp.Trailer = io.NopCloser(strings.NewReader(blank)), int64(len(blank)), nil
+	for _, of := range []string{"Content-Encoding", "Content-Range", "Content-Md5", "Content-Digest", "Digest", "Repr-Digest", "Etag", "Trailer"} {
+		delete(resp.Header, of)
+	}
+	resp.Header["Content-Type"] = []string{"application/json"}
+	resp.Header["Content-Length"] = []string{strconv.Itoa(len(blank))}
 }
