@@ -15,3 +15,16 @@ func become(cmd *exec.Cmd) error {
 	}
 	return &os.PathError{Op: "exec", Path: cmd.Path, Err: syscall.Exec(cmd.Path, cmd.Args, cmd.Environ())}
 }
+
+// nonblock has the opening of a pipe not wait for who writes into it.
+const nonblock = syscall.O_NONBLOCK
+
+// ownerOf is whose a file is.
+func ownerOf(path string) (uid, gid int) {
+	if st, err := os.Stat(path); err == nil {
+		if st, ok := st.Sys().(*syscall.Stat_t); ok {
+			return int(st.Uid), int(st.Gid)
+		}
+	}
+	return os.Getuid(), os.Getgid()
+}

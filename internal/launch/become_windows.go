@@ -20,3 +20,8 @@ func become(cmd *exec.Cmd) error {
 	}
 	return err
 }
+
+// Files have no owner that an engine's virtual machine could know, and no pipe is opened by a path.
+const nonblock = 0
+
+func ownerOf(string) (uid, gid int) { return -1, -1 }

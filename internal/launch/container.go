@@ -38,7 +38,9 @@ func (e Engine) List(ctx context.Context) ([]Container, error) {
 	all, err := inspected[containerJSON](ctx, e, "container", "ps", "-a", "-q", "--no-trunc", "--filter", "label="+agentLabel)
 	var list []Container
 	for _, in := range all {
-		list = append(list, in.container())
+		if c := in.container(); c.Agent != "" { // else it is there for an image to be looked at
+			list = append(list, c)
+		}
 	}
 	slices.SortStableFunc(list, func(a, b Container) int { return b.Created.Compare(a.Created) })
 	return list, err

@@ -2,11 +2,14 @@ package launch
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // fake is an engine that is a script, see testdata/engine.sh.
@@ -26,8 +29,21 @@ func newFake(t *testing.T, name string) fake {
 	if err := os.WriteFile(f.Path, script, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	linkProgram(t, f.dir)
 	t.Setenv("PATH", f.dir+":"+os.Getenv("PATH"))
 	return f
+}
+
+// linkProgram has images of the fake engine come with what has the build information of an agent-init, and no code.
+func linkProgram(t *testing.T, dir string) {
+	t.Helper()
+	program, err := filepath.Abs("testdata/agent-init")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(dir, "agent-init")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (f fake) write(t *testing.T, name string, v any) {
@@ -66,8 +82,10 @@ func (f fake) image(t *testing.T, id, agent, routes string, tags ...string) {
 	f.write(t, "image-"+id+".json", map[string]any{
 		"Id": id, "RepoTags": tags, "Created": time.Unix(1000, 0),
 		"Config": map[string]any{
-			"Labels":  map[string]string{agentLabel: agent, routesLabel: routes},
-			"Volumes": map[string]any{"/home/agent/.claude": struct{}{}},
+			"Labels":     map[string]string{agentLabel: agent, routesLabel: routes, baseLabel: "debian"},
+			"Entrypoint": []string{inside, "run", "--"},
+			"Cmd":        []string{agent},
+			"Volumes":    map[string]any{"/home/agent/.claude": struct{}{}},
 		},
 	})
 }
@@ -195,4 +213,14 @@ func TestExec(t *testing.T) {
 			t.Errorf("stopped %q", name)
 		}
 	}
+}
+
+// remedyOf is what an error tells to do.
+func remedyOf(err error) string {
+	var f *fault.Fault
+	errors.As(err, &f)
+	if f == nil {
+		return ""
+	}
+	return f.Remedy
 }

@@ -1,12 +1,16 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lazy"
 	"github.com/agent-init/agent-init/internal/text"
@@ -85,16 +89,105 @@ func named(zone string) string {
 	return zone
 }
 
-// identity is what git writes into commits, by the settings of who works in dir. What git does not say is left out.
-func identity(ctx context.Context, dir string) (variables []string) {
-	for _, v := range []struct{ key, suffix string }{{"user.name", "NAME"}, {"user.email", "EMAIL"}} {
-		value, err := git(ctx, dir, "config", "--get", v.key)
-		if err != nil || value == "" || text.Clean(value) != value {
+// within says whether a path leads into a directory, or to it.
+func within(path, dir string) bool {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	below, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(below)
+}
+
+// Distrust takes what lies in a directory, or in its repository, out of PATH. An agent that worked there may have put a
+// program into it, named as one that is run here: a virtual environment's directory is at the front of many a PATH.
+func Distrust(dir string) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	dirs := []string{dir}
+	if r, err := repoOf(dir); err == nil {
+		dirs = append(dirs, r.top, r.main)
+	}
+	dirs = slices.DeleteFunc(dirs, Host{Env: map[string]string{"HOME": os.Getenv("HOME"), "USERPROFILE": os.Getenv("USERPROFILE")}}.livesIn) // which no agent gets
+	kept := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(entry string) bool {
+		return !filepath.IsAbs(entry) || slices.ContainsFunc(dirs, func(dir string) bool { return within(entry, dir) })
+	})
+	os.Setenv("PATH", strings.Join(kept, string(os.PathListSeparator)))
+}
+
+// gitTime is how long git may take to say what a person has set. That may be on a network.
+const gitTime = 10 * time.Second
+
+// setting is what the person's own settings of git say. It asks away from all repositories: an agent may have written
+// what theirs say.
+func setting(ctx context.Context, dir string, args ...string) string {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"config"}, args...)...)
+	cmd.Dir = filepath.VolumeName(dir) + string(filepath.Separator)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_COMMON_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=")
+	})
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimRight(string(out), "\r\n")
+}
+
+// identity is what git writes into commits, by the settings of who works in dir. What git does not say is left out, and
+// what the repository says itself: git finds that in the container.
+func identity(ctx context.Context, dir string, env map[string]string) (variables []string) {
+	own := ""
+	r, err := repoOf(dir)
+	if err == nil {
+		own, _ = readOwn(filepath.Join(r.common, "config"), maxAuthority) // what can't be read says nothing
+	}
+	files := conditional(setting(ctx, dir, "--type=path", "--get-regexp", `^includeif\..*\.path$`), r.admin, env["HOME"])
+	for _, v := range []struct {
+		key, suffix string
+		own         func() *regexp.Regexp
+	}{{"name", "NAME", ownName}, {"email", "EMAIL", ownEmail}} {
+		if v.own().MatchString(own) {
+			continue
+		}
+		value := setting(ctx, dir, "--get", "user."+v.key)
+		for _, file := range files {
+			value = cmp.Or(setting(ctx, dir, "--file", file, "--includes", "--get", "user."+v.key), value)
+		}
+		if value == "" || text.Clean(value) != value {
 			continue
 		}
 		variables = append(variables, "GIT_AUTHOR_"+v.suffix+"="+value, "GIT_COMMITTER_"+v.suffix+"="+value)
 	}
 	return variables
+}
+
+// A repository's own settings of who works there.
+var (
+	ownName  = lazy.Pattern(`(?i)\[user\][^\[]*\bname\s*=`)
+	ownEmail = lazy.Pattern(`(?i)\[user\][^\[]*\bemail\s*=`)
+)
+
+// conditional are the files that a person's settings include for the repositories in a directory: includeIf "gitdir:DIR/".
+// Conditions of other kinds are not known here.
+func conditional(said, admin, home string) (files []string) {
+	for line := range strings.Lines(said) {
+		condition, file, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ".path ")
+		of, ok := strings.CutPrefix(condition, "includeif.gitdir:")
+		if below, ok := strings.CutPrefix(of, "~/"); ok {
+			of = filepath.ToSlash(home) + "/" + below
+		}
+		if ok && strings.HasSuffix(of, "/") && strings.HasPrefix(filepath.ToSlash(admin)+"/", of) && filepath.IsAbs(file) {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // terminalOf are the variables of the terminal that programs in the image know.

@@ -16,6 +16,9 @@ type Image struct {
 	Routes  []string  `json:"routes,omitempty"`  // of the broker that it has, if there is a key
 	Volumes []string  `json:"volumes,omitempty"` // directories that outlive a container
 	Created time.Time `json:"created"`
+
+	base                              string
+	env, entrypoint, cmd, healthcheck []string
 }
 
 // Images returns those of that agent, or of all, the newest first.
@@ -57,15 +60,22 @@ type imageJSON struct {
 	RepoTags []string
 	Created  time.Time
 	Config   struct {
-		Labels  map[string]string
-		Volumes map[string]struct{}
+		Labels               map[string]string
+		Volumes              map[string]struct{}
+		Env, Entrypoint, Cmd []string
+		Healthcheck          healthJSON
 	}
+	Healthcheck healthJSON // podman's place of it
 }
+
+type healthJSON struct{ Test []string }
 
 func (in imageJSON) image() Image {
 	return Image{
 		ID: in.ID, Tags: in.RepoTags, Agent: in.Config.Labels[agentLabel], Created: in.Created,
 		Routes:  strings.Fields(in.Config.Labels[routesLabel]),
 		Volumes: slices.Sorted(maps.Keys(in.Config.Volumes)),
+		base:    in.Config.Labels[baseLabel], env: in.Config.Env, entrypoint: in.Config.Entrypoint, cmd: in.Config.Cmd,
+		healthcheck: slices.Concat(in.Config.Healthcheck.Test, in.Healthcheck.Test),
 	}
 }

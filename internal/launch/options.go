@@ -97,7 +97,7 @@ func checkEnv(s string) error {
 		return fault.New(fault.Usage, "give a NAME=VALUE", "--env names no variable")
 	}
 	for _, r := range route.Names() {
-		if slices.Contains(variables(r), name) {
+		if b, _ := route.Builtin(r); slices.Contains(variables(r), name) || b.Env[name] == "{token}" {
 			return fault.New(fault.Usage, "leave it in your own environment, or use --secret "+r+"=FILE",
 				"--env: %s is a key, and the engine shows the variables of a container", name)
 		}

@@ -28,9 +28,10 @@ type Plan struct {
 
 // step is one command. What it reads is written to its standard input; the last has the person's terminal.
 type step struct {
-	env   []string // beside the process's own
 	words []string // the program first
 	reads []input
+	dir   string // to make, in the place of a command
+	owner string // UID:GID of it; "": who starts
 }
 
 // input is what a step reads: a key behind the name of its route, or a file as it is.
@@ -56,29 +57,46 @@ func (e Engine) Plan(ctx context.Context, o Options, h Host) (Plan, error) {
 	if h.livesIn(o.Dir) {
 		return Plan{}, fault.New(fault.Usage, "name the directory of a project", "%s is or has your home directory: the agent would get all that is yours", o.Dir)
 	}
+	Distrust(o.Dir)
+	if within(e.Path, o.Dir) {
+		return Plan{}, fault.New(fault.Usage, "take that directory out of PATH", "%s is in the directory that the agent gets: it may have written it", e.Path)
+	}
 	image, err := e.choose(ctx, o)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Name: nameFor(o.Agent, o.Dir), Image: image.ref, real: []string{o.Dir}, asked: e, host: h}
-	mounts, err := p.mounted(ctx, o)
+	command, err := image.command(o)
 	if err != nil {
 		return Plan{}, err
 	}
-	found, notes, err := secretsOf(&o, image.Image, h.Env)
+	if err := e.ours(ctx, image); err != nil {
+		return Plan{}, err
+	}
+	health, notes := image.health()
+	p := Plan{Name: nameFor(o.Agent, o.Dir), Image: image.ref, Notes: notes, real: []string{o.Dir}, asked: e, host: h}
+	mounts, err := p.mounted(o)
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Notes = append(p.Notes, notes...)
-	keys := p.keys(o, image.Image, found)
+	servers, err := serversOf(&o, image.Image, h.Env)
+	if err != nil {
+		return Plan{}, err
+	}
+	found, err := secretsOf(&o, image.Image, h.Env, servers)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Notes = append(p.Notes, unfollowed(o, h.Env)...)
+	routes := p.led(servers)
+	keys := p.keys(o, image.Image, found, keysVolume(o.Agent, servers))
 	authority, err := p.authority(o)
 	if err != nil {
 		return Plan{}, err
 	}
 	p.last = step{words: slices.Concat(
 		[]string{e.Name, "run"}, attached(o), []string{"--rm", "--name=" + p.Name},
-		privileges(o, h, e), environment(ctx, o, h), keys, authority, volumes(p.Name, o.Agent, image.Image), mounts, ports(o),
-		[]string{p.Image}, o.Command)}
+		privileges(o, h, e), health, environment(ctx, o, h), keys, routes, authority, volumes(p.Name, o.Agent, image.Image), mounts, ports(o),
+		[]string{p.Image, "run", "--"}, command)}
 	return p, nil
 }
 
@@ -93,19 +111,20 @@ func attached(o Options) []string {
 	return []string{"-it"}
 }
 
-// privileges are what README.md explains, and no others. The agent has none of them.
+// privileges are what README.md explains, and no others. The agent has none of them. Who starts what is not left to the
+// image.
 func privileges(o Options, h Host, e Engine) []string {
 	words := []string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP"}
 	if h.UID > 0 && h.UID != 1000 && !h.Rootless {
 		words = append(words, "--cap-add=CHOWN")
 	}
-	return append(append(words, "--security-opt=no-new-privileges"), mapped(h, e)...)
+	return append(append(words, "--security-opt=no-new-privileges", "--entrypoint="+inside), asRoot(h, e)...)
 }
 
 // mapped has the person be the agent, where else the person's files would be root's in the container.
 func mapped(h Host, e Engine) []string {
 	if h.Rootless && e.Name == "podman" {
-		return []string{"--userns=keep-id:uid=1000,gid=1000", "--user=0:0"}
+		return []string{"--userns=keep-id:uid=1000,gid=1000"}
 	}
 	return nil
 }
@@ -143,7 +162,7 @@ func environment(ctx context.Context, o Options, h Host) []string {
 		set = append(set, terminalOf(func(name string) string { return h.Env[name] })...)
 	}
 	var words []string
-	for _, v := range slices.Concat(set, identity(ctx, o.Dir), o.Env) {
+	for _, v := range slices.Concat(set, identity(ctx, o.Dir, h.Env), o.Env) {
 		words = append(words, "-e", v)
 	}
 	return words
@@ -168,7 +187,7 @@ func ports(o Options) (words []string) {
 func volumes(name, agent string, image Image) (words []string) {
 	taken := map[string]bool{}
 	for _, dir := range image.Volumes {
-		if !plainWord().MatchString(dir) || strings.Contains(dir, ":") || !strings.HasPrefix(dir, "/") {
+		if !plainWord().MatchString(dir) || strings.Contains(dir, ":") || !strings.HasPrefix(dir, "/") || confines(dir) {
 			continue // of an image that nobody here has made; the engine gives it one without a name
 		}
 		volume := volumeFor(agent, dir)
@@ -196,18 +215,18 @@ func mount(from, to string, readOnly bool) []string {
 }
 
 // mounted is the directory as the workspace; or a worktree of its repository, which is made if there is none of that name.
-func (p *Plan) mounted(ctx context.Context, o Options) ([]string, error) {
+func (p *Plan) mounted(o Options) ([]string, error) {
 	if o.Worktree == "" {
-		if mounts := p.linked(ctx, o.Dir); mounts != nil {
+		if mounts := p.linked(o.Dir); mounts != nil {
 			return mounts, nil
 		}
 		return mount(o.Dir, workspace, false), nil
 	}
-	r, err := repoOf(ctx, o.Dir)
+	r, err := repoOf(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	dir, add, empty, err := r.worktree(ctx, o.Worktree)
+	dir, missing, empty, err := r.worktree(o.Worktree)
 	if err != nil {
 		return nil, err
 	}
@@ -215,11 +234,17 @@ func (p *Plan) mounted(ctx context.Context, o Options) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if add != nil {
-		p.steps = append(p.steps, step{env: []string{offline}, words: add})
+	as, owner := p.person(), ""
+	if p.host.UID == 0 { // the agent works as the owner, and root without a capability is nobody
+		uid, gid := ownerOf(r.common)
+		owner = fmt.Sprintf("%d:%d", uid, gid)
+		as = []string{"--user=" + owner}
+	}
+	if missing {
+		p.steps = append(p.steps, step{dir: dir, owner: owner})
 	}
 	if empty {
-		p.steps = append(p.steps, step{words: p.helper(p.person(), mounts, fill)})
+		p.steps = append(p.steps, step{words: p.helper(as, mounts, fill, r.common, dir, o.Worktree)})
 	}
 	p.Name = nameFor(o.Agent, dir)
 	p.real = append(p.real, dir, r.common)
@@ -227,11 +252,11 @@ func (p *Plan) mounted(ctx context.Context, o Options) ([]string, error) {
 }
 
 // linked are the mounts of a directory that is a worktree already; nil of any other.
-func (p *Plan) linked(ctx context.Context, dir string) []string {
+func (p *Plan) linked(dir string) []string {
 	if st, err := os.Lstat(filepath.Join(dir, ".git")); err != nil || !st.Mode().IsRegular() {
 		return nil
 	}
-	r, err := repoOf(ctx, dir)
+	r, err := repoOf(dir)
 	if err != nil || r.top != dir || r.top == r.main {
 		return nil
 	}
@@ -244,23 +269,23 @@ func (p *Plan) linked(ctx context.Context, dir string) []string {
 }
 
 // helper is a container that runs one script, as somebody, and nothing else.
-func (p *Plan) helper(as, mounts []string, script string) []string {
+func (p *Plan) helper(as, mounts []string, script string, args ...string) []string {
 	words := []string{p.asked.Name, "run", "--rm", "-i", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"}
-	return slices.Concat(words, as, mounts, []string{"--entrypoint=/bin/sh", p.Image, "-c", script})
+	if len(args) > 0 {
+		args = append([]string{"sh"}, args...)
+	}
+	return slices.Concat(words, as, mounts, []string{"--entrypoint=/bin/sh", p.Image, "-c", script}, args)
 }
 
-// root is that of the agent's container.
-func (p *Plan) root() []string {
-	if as := mapped(p.host, p.asked); as != nil {
-		return as
-	}
-	return []string{"--user=0:0"}
+// asRoot has a container begin as root, who is mapped as in the agent's.
+func asRoot(h Host, e Engine) []string {
+	return append(mapped(h, e), "--user=0:0")
 }
 
 // person has a helper be who starts, for files of the host's.
 func (p *Plan) person() []string {
 	if as := mapped(p.host, p.asked); as != nil {
-		return []string{as[0], "--user=1000:1000"}
+		return append(as, "--user=1000:1000")
 	}
 	if p.host.Rootless || p.host.UID < 0 {
 		return []string{"--user=0:0"}
@@ -270,9 +295,8 @@ func (p *Plan) person() []string {
 
 // keys puts the keys into a volume, or mounts those that only root can read. No key is part of a command. What an earlier
 // start has put there serves a start that has none.
-func (p *Plan) keys(o Options, image Image, found []secret) (words []string) {
-	volume := "agent-" + o.Agent + "-keys"
-	s := step{words: p.helper(p.root(), []string{"-v", volume + ":" + secretsDir}, keep)}
+func (p *Plan) keys(o Options, image Image, found []secret, volume string) (words []string) {
+	s := step{words: p.helper(asRoot(p.host, p.asked), []string{"-v", volume + ":" + secretsDir}, keep)}
 	for i, key := range found {
 		if key.mounted {
 			words = append(words, mount(key.file, secretsDir+"/"+key.route, true)...)
@@ -301,7 +325,7 @@ func (p *Plan) authority(o Options) ([]string, error) {
 		return nil, err
 	}
 	volume := p.Name + "-ca"
-	p.steps = append(p.steps, step{words: p.helper(p.root(), []string{"-v", volume + ":/mnt"}, trust), reads: []input{{file: o.Authority}}})
+	p.steps = append(p.steps, step{words: p.helper(asRoot(p.host, p.asked), []string{"-v", volume + ":/mnt"}, trust), reads: []input{{file: o.Authority}}})
 	return []string{"-v", volume + ":" + certificates + ":ro"}, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -19,11 +18,25 @@ import (
 func (p Plan) Print(w io.Writer) error {
 	var out strings.Builder
 	for _, s := range p.steps {
-		out.WriteString(s.fed() + shell(slices.Concat(s.env, s.words)) + " &&\n")
+		for _, words := range s.commands() {
+			out.WriteString(s.fed() + shell(words) + " &&\n")
+		}
 	}
 	out.WriteString(shell(p.last.words) + "\n")
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// commands are the step as a shell has it.
+func (s step) commands() [][]string {
+	if s.dir == "" {
+		return [][]string{s.words}
+	}
+	all := [][]string{{"mkdir", s.dir}}
+	if s.owner != "" {
+		all = append(all, []string{"chown", s.owner, s.dir})
+	}
+	return all
 }
 
 // fed is the part of a pipe before the step, as a shell has it.
@@ -70,6 +83,15 @@ func (p Plan) Start(ctx context.Context) error {
 
 func (p Plan) prepare(ctx context.Context) error {
 	for _, s := range p.steps {
+		if s.dir != "" {
+			if err := s.makeDir(); err != nil {
+				return fault.New(fault.Failure, "see that you may write there", "%w", err)
+			}
+			continue
+		}
+		if err := p.unmoved(); err != nil {
+			return err
+		}
 		in, err := p.input(s)
 		if err != nil {
 			return err
@@ -82,6 +104,18 @@ func (p Plan) prepare(ctx context.Context) error {
 		}
 	}
 	return p.unmoved()
+}
+
+// makeDir makes the step's directory, and never takes one that is there.
+func (s step) makeDir() error {
+	if err := os.Mkdir(s.dir, 0o755); err != nil || s.owner == "" {
+		return err
+	}
+	var uid, gid int
+	if _, err := fmt.Sscanf(s.owner, "%d:%d", &uid, &gid); err != nil {
+		return err
+	}
+	return os.Lchown(s.dir, uid, gid)
 }
 
 // unmoved looks again at what is about to be mounted. An agent that runs may write in a directory above it, and put a
@@ -103,9 +137,6 @@ func (p Plan) command(ctx context.Context, s step) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, program, s.words[1:]...)
 	cmd.Args[0] = s.words[0]
-	if s.env != nil {
-		cmd.Env = append(os.Environ(), s.env...)
-	}
 	return cmd
 }
 

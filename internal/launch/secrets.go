@@ -3,14 +3,12 @@ package launch
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/pkg/route"
 )
 
 const secretsDir = "/run/secrets"
@@ -33,18 +31,18 @@ func (s secret) from() string {
 
 // secretsOf are the keys that a start hands over: those that a person names, and for the image's other routes those in
 // the person's own environment. Of the host's other keys it knows nothing.
-func secretsOf(o *Options, image Image, env map[string]string) (found []secret, notes []string, err error) {
+func secretsOf(o *Options, image Image, env map[string]string, servers []server) (found []secret, err error) {
 	for _, s := range o.Secrets {
 		name, file, _ := strings.Cut(s, "=")
 		if slices.ContainsFunc(found, func(s secret) bool { return s.route == name }) {
-			return nil, nil, fault.New(fault.Usage, "give it once", "--secret %s was given twice", name)
+			return nil, fault.New(fault.Usage, "give it once", "--secret %s was given twice", name)
 		}
 		st, err := os.Stat(file)
 		if err != nil {
-			return nil, nil, noFile(name, err)
+			return nil, noFile(name, err)
 		}
 		if !st.Mode().IsRegular() {
-			return nil, nil, noFile(name, errors.New("it is no regular file"))
+			return nil, noFile(name, errors.New("it is no regular file"))
 		}
 		f, err := os.Open(file)
 		if err == nil {
@@ -56,31 +54,33 @@ func secretsOf(o *Options, image Image, env map[string]string) (found []secret, 
 		}
 	}
 	if o.ModelFromHost != "" { // the image's routes lead elsewhere
-		return found, nil, nil
+		return found, nil
 	}
 	for _, name := range image.Routes {
 		if !routeName().MatchString(name) || slices.ContainsFunc(found, func(s secret) bool { return s.route == name }) {
 			continue
 		}
 		v := held(variables(name), env)
-		if v == "" {
-			continue
+		if at := slices.IndexFunc(servers, func(s server) bool { return s.route == name }); at >= 0 && servers[at].bearer {
+			v = bearerOf[name]
 		}
-		// The key may be that server's, and the route leads to another.
-		if base := elsewhere(name, env); base != "" {
-			notes = append(notes, fmt.Sprintf("%s is not handed over: %s names a server of its own", v, base))
-			continue
+		if v != "" {
+			found = append(found, secret{route: name, variable: v})
 		}
-		found = append(found, secret{route: name, variable: v})
+	}
+	for _, s := range servers { // a key that is kept is another server's
+		if !slices.ContainsFunc(found, func(k secret) bool { return k.route == s.route }) {
+			return nil, without(o, s.variable+" names a server, and there is no key for it: "+strings.Join(variables(s.route), ", ")+" or --secret "+s.route+"=FILE", s.variable)
+		}
 	}
 	mounted := func(s secret) bool { return s.mounted }
 	if i := slices.IndexFunc(found, mounted); i >= 0 && !slices.ContainsFunc(found, func(s secret) bool { return !s.mounted }) {
-		return found, notes, nil
+		return found, nil
 	} else if i >= 0 {
-		return nil, nil, fault.New(fault.Usage, "run it as root, or give the other keys in such files too (unset their variables)",
+		return nil, fault.New(fault.Usage, "run it as root, or give the other keys in such files too (unset their variables)",
 			"--secret: you may not read %s, and the engine can mount it only where all keys are in such files", found[i].file)
 	}
-	return found, notes, nil
+	return found, nil
 }
 
 // noFile does not repeat the path: a person may have put the key itself in its place.
@@ -99,17 +99,6 @@ func held(names []string, env map[string]string) string {
 		return ""
 	}
 	return names[i]
-}
-
-// elsewhere is the variable by which clients of a route's API are sent to another server.
-func elsewhere(name string, env map[string]string) string {
-	r, _ := route.Builtin(name)
-	for variable, value := range r.Env {
-		if strings.HasPrefix(value, "{base}") && env[variable] != "" {
-			return variable
-		}
-	}
-	return ""
 }
 
 // maxKey is the size of a key that agent-init takes, in bytes.

@@ -12,6 +12,7 @@ func Inside(ctx context.Context, s Streams, args []string) error {
 	if len(args) < 2 {
 		return fault.New(fault.Usage, "agent-init -C NAME status; agent-init launch --list shows the names", "-C: say which container, and which command")
 	}
+	launch.Distrust(".")
 	e, err := launch.Find(ctx, "")
 	if err != nil {
 		return err

@@ -83,6 +83,10 @@ func (l *Launch) Run(ctx context.Context, s Streams, env map[string]string, args
 			return err
 		}
 	}
+	launch.Distrust(".")
+	if starts {
+		launch.Distrust(l.Dir)
+	}
 	e, err := launch.Find(ctx, l.Engine)
 	if err != nil {
 		return err

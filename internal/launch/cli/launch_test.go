@@ -45,12 +45,19 @@ func engineIn(t *testing.T, status string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	program, err := filepath.Abs("../testdata/agent-init") // what an image has
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(dir, "agent-init")); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("TZ", "Etc/UTC")
 	t.Setenv("HOME", "/home/ada")
 	for name, data := range map[string]any{
 		"docker": string(script), "images": "i\n", "containers": "c\n",
-		"image-i.json": map[string]any{"Id": "i", "RepoTags": []string{"agent-claude:latest"}, "Config": map[string]any{"Labels": map[string]string{"org.agent-init.agent": "claude"}}},
+		"image-i.json": map[string]any{"Id": "i", "RepoTags": []string{"agent-claude:latest"}, "Config": map[string]any{"Labels": map[string]string{"org.agent-init.agent": "claude", "org.agent-init.base": "debian"}}},
 		"container-c.json": map[string]any{
 			"Id": strings.Repeat("c", 64), "Name": "/claude-src-4cbe", "Created": "2026-11-20T12:00:00Z", "State": map[string]any{"Status": status, "Running": status == "running"},
 			"Config": map[string]any{"Image": "agent-claude:latest", "Labels": map[string]string{"org.agent-init.agent": "claude\x1b]0;x\a"}},
@@ -115,8 +122,8 @@ func TestBecomes(t *testing.T) {
 		{"--stop", "running", "", "--stop: say which container"},
 		{"-C claude-src log -f", "running", "exec -i --user=0:0 claude-src-4cbe /usr/local/bin/agent-init log -f", ""},
 		{"-C claude-src", "running", "", "say which container, and which command"},
-		{"claude /tmp -- ls -l", "running", "ls -l", ""},
-		{"claude --detach /tmp", "running", "run -d --rm --name=claude-tmp-", "is started: agent-init launch --attach claude-tmp-"},
+		{"claude /opt -- ls -l", "running", "ls -l", ""},
+		{"claude --detach /opt", "running", "run -d --rm --name=claude-opt-", "is started: agent-init launch --attach claude-opt-"},
 		{"claude a b", "running", "", `"b" is one argument too many`},
 		{"--list --stop x", "running", "", "contradict each other"},
 		{"--attach --allow x.example claude", "running", "", "take no options of a start"},
@@ -149,8 +156,8 @@ func TestTwoEngines(t *testing.T) {
 	const empty = "#!/bin/sh\n"
 	for _, c := range []struct{ docker, podmans, words, want string }{
 		{dead, "exited", "-C x log", "start the other engine, or see that you may ask it (docker ps: permission denied)"},
-		{dead, "exited", "gemini /tmp", "start the other engine, or see that you may ask it (docker ps: permission denied)"},
-		{empty, "exited", "gemini /tmp", "build it (make image-gemini)"},
+		{dead, "exited", "gemini /opt", "start the other engine, or see that you may ask it (docker ps: permission denied)"},
+		{empty, "exited", "gemini /opt", "build it (make image-gemini)"},
 		{empty, "running", "-C claude-src log", ""},
 	} {
 		dir := engineIn(t, c.podmans)
@@ -176,7 +183,7 @@ func TestTwoEngines(t *testing.T) {
 func TestHereAlready(t *testing.T) {
 	for status, want := range map[string]string{"running": "runs here already", "exited": "is there, and has ended"} {
 		dir := engineIn(t, status)
-		src := filepath.Join(dir, "src")
+		src := filepath.Join(t.TempDir(), "src")
 		if err := os.Mkdir(src, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +220,7 @@ func TestComesBack(t *testing.T) {
 		"claude SRC": "exec -it", "claude SRC --worktree fix": "exec -it", "claude SRC --env A=b": "", "claude SRC --worktree fix --allow x.example": "",
 	} {
 		dir := engineIn(t, "running")
-		src := filepath.Join(dir, "src")
+		src := filepath.Join(t.TempDir(), "src")
 		for _, args := range [][]string{{"init", "-q", src}, {"-C", src, "-c", "user.name=x", "-c", "user.email=x", "commit", "-q", "--allow-empty", "-m", "one"}} {
 			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
 				t.Fatalf("git %q: %v\n%s", args, err, out)
@@ -258,7 +265,7 @@ func TestEndsAtItsStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := parsed(Streams{In: os.Stdin, Out: io.Discard, Err: io.Discard}, []string{"claude", dir, "--detach"}); err == nil || !strings.Contains(err.Error(), "did not come up") {
+	if err := parsed(Streams{In: os.Stdin, Out: io.Discard, Err: io.Discard}, []string{"claude", t.TempDir(), "--detach"}); err == nil || !strings.Contains(err.Error(), "did not come up") {
 		t.Error(err)
 	}
 }

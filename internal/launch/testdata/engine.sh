@@ -16,6 +16,9 @@ case "$1 $2" in
 		done
 		echo ']'
 		;;
+	"create "*) echo made ;; # to look at an image's program
+	"cp made:/usr/local/bin/agent-init") tar -chf - -C "$here" agent-init 2>/dev/null || exit 1 ;;
+	"rm -v") ;;
 	"info --format") [ ! -e "$here/info" ] || cat "$here/info" ;;
 	*)
 		{

@@ -152,7 +152,7 @@ func TestStart(t *testing.T) {
 	}
 	r.put("calls", "")
 	r.containers(map[string]string{one: said.Name})
-	for _, c := range [][2]string{{"claude", dir}, {"claude", "."}, {"claude", "/nonexistent"}, {"--help", dir}, {"codex", dir}} {
+	for _, c := range [][2]string{{"claude", dir}, {"claude", "."}, {"claude", dir + "/none"}, {"--help", dir}, {"codex", dir}} {
 		if a := start(c[0], c[1]); a.status < 400 || strings.Contains(r.calls(), "run ") {
 			t.Errorf("%q: %d %s, the engine was told %q", c, a.status, a.body, r.calls())
 		}

@@ -33,6 +33,9 @@ case "$1 $2" in
 "image inspect") cat "$here/images.json" ;;
 "stop "* | "run "*) echo "$*" >>"$here/calls" ;;
 "info "*) echo "[]" ;;
+"create "*) echo made ;;
+"cp "*) tar -chf - -C "$here" agent-init ;;
+"rm "*) ;;
 "exec "*)
 	tty=$2
 	while [ "${1##*/}" != agent-init ]; do c=$1; shift; done
@@ -63,7 +66,14 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.containers(map[string]string{one: "agent-one", two: "agent-two"})
-	r.put("images.json", `[{"Id":"sha256:1","RepoTags":["agent-claude:latest"],"Config":{"Labels":{"org.agent-init.agent":"claude"}}}]`)
+	r.put("images.json", `[{"Id":"sha256:1","RepoTags":["agent-claude:latest"],"Config":{"Labels":{"org.agent-init.agent":"claude","org.agent-init.base":"debian"}}}]`)
+	program, err := filepath.Abs("../testdata/agent-init") // what the image has
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(r.dir, "agent-init")); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []string{one, two} {
 		r.put(c+".grants", `{"version":1,"grants":[]}`)
 		r.put(c+".status", `{"healthy":true,"phase":"ready","mode":"run"}`)
