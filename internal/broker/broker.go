@@ -37,23 +37,24 @@ import (
 
 // process is the broker. What it may spend, and where its hosts are, it asks the keeper.
 type process struct {
-	channel *wire.Channel
-	asks    *wire.Asks
-	hosts   *hosts
-	proxy   *broker.Proxy
-	record  audit.Recorder
-	owed    owed
-	blind   bool // nothing says whose a connection is
-	bursts  stage.Bursts
-	start   chan struct{} // closed when the start of the container is over
-	once    sync.Once     // closes it
-	begun   chan struct{} // closed when the first routes were taken, or could not be
-	logins  *logins
-	token   string
-	owner   func(client, server netip.AddrPort) (uid uint32, err error) // of a connection; nil where nothing says it
-	led     func(*net.TCPConn) (netip.AddrPort, error)                  // where one was going to that the kernel redirected
-	uids    []uint32                                                    // who may ask; none: anybody but the guard
-	guard   uint32                                                      // its uid
+	channel  *wire.Channel
+	asks     *wire.Asks
+	hosts    *hosts
+	proxy    *broker.Proxy
+	record   audit.Recorder
+	owed     owed
+	released owed // what requests hold no more, and the keeper was not told in time
+	blind    bool // nothing says whose a connection is
+	bursts   stage.Bursts
+	start    chan struct{} // closed when the start of the container is over
+	once     sync.Once     // closes it
+	begun    chan struct{} // closed when the first routes were taken, or could not be
+	logins   *logins
+	token    string
+	owner    func(client, server netip.AddrPort) (uid uint32, err error) // of a connection; nil where nothing says it
+	led      func(*net.TCPConn) (netip.AddrPort, error)                  // where one was going to that the kernel redirected
+	uids     []uint32                                                    // who may ask; none: anybody but the guard
+	guard    uint32                                                      // its uid
 
 	authority atomic.Pointer[authority.Authority] // of the names that are looked into; nil: there were none yet
 	trust     string                              // what the keeper was told of it; under loading

@@ -13,10 +13,14 @@ import (
 	"github.com/agent-init/agent-init/pkg/broker"
 )
 
-// spend asks the keeper, who outlives this process, whether one more request fits the limits of a route.
-func (p *process) spend(ctx context.Context, route string, bytes int64) (refused string, err error) {
-	reply, err := p.asks.Ask(ctx, wire.Message{Op: wire.OpSpend, Name: route, Arg: uint64(max(0, bytes))})
+// spend asks the keeper, who outlives this process, whether one more request fits the limits of a route. It holds so many
+// tokens until it is over. Who hangs up doesn't end the question: the answer says whether they are held.
+func (p *process) spend(ctx context.Context, route string, hold int64) (refused string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spendTime)
+	defer cancel()
+	reply, err := p.asks.Ask(ctx, wire.Message{Op: wire.OpSpend, Name: route, Arg: uint64(max(0, hold))})
 	if err != nil {
+		p.released.add(route, hold, 0) // it may be held all the same
 		return "", fmt.Errorf("ask for the limits: %w", err)
 	}
 	if reply.Err && reply.Text == "" {
@@ -24,6 +28,9 @@ func (p *process) spend(ctx context.Context, route string, bytes int64) (refused
 	}
 	return reply.Text, nil
 }
+
+// spendTime is how long a request waits for who counts.
+const spendTime = 10 * time.Second
 
 // over tells of a request that is over: the log, and before anybody can ask again, who counts.
 func (p *process) over(e broker.Event) {
@@ -44,6 +51,13 @@ func (p *process) over(e broker.Event) {
 	if _, err := p.asks.Ask(ctx, m); err != nil {
 		p.owed.add(e.Route, in, out)
 		p.log.Warn("the keeper is late to count a request", "route", e.Route, "error", err)
+	}
+	held, _ := p.released.take(e.Route)
+	if held = more(held, e.Held); held == 0 {
+		return
+	}
+	if _, err := p.asks.Ask(ctx, wire.Message{Op: wire.OpSpend, Flag: wire.SpentHeld, Name: e.Route, Arg: uint64(held)}); err != nil {
+		p.released.add(e.Route, held, 0)
 	}
 }
 

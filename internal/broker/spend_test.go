@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"net"
@@ -81,6 +82,46 @@ func TestOver(t *testing.T) {
 	}
 	if e := p.event(broker.Event{Refused: "upstream: it refused the connection"}); e.Verdict != audit.Fault {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestReleases: what a request has held is told of once it was counted, also if the keeper was late to hear of it.
+func TestReleases(t *testing.T) {
+	p, ch := keeper(t, audit.Discard)
+	p.released.add("a", 11, 0)
+	done := make(chan struct{})
+	go func() { p.over(broker.Event{Route: "a", Status: 200, TokensIn: 5, Held: 100}); close(done) }()
+	for _, want := range []wire.Message{{Flag: wire.SpentPassed, Arg: 5}, {Flag: wire.SpentHeld, Arg: 111}} {
+		m, _, err := ch.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Op != wire.OpSpend || m.Name != "a" || m.Flag != want.Flag || m.Arg != want.Arg {
+			t.Errorf("told %+v", m)
+		}
+		if err := ch.Send(wire.Message{Op: m.Op, ID: m.ID}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-done
+	if held, _ := p.released.take("a"); held != 0 {
+		t.Errorf("%d are owed", held)
+	}
+}
+
+// TestSpendOutlivesTheClient: who hangs up while the keeper is asked holds what the keeper says, and no more.
+func TestSpendOutlivesTheClient(t *testing.T) {
+	p, ch := keeper(t, audit.Discard)
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	go func() {
+		m, _, err := ch.Receive()
+		if err == nil {
+			ch.Send(wire.Message{Op: m.Op, ID: m.ID, Err: m.Arg != 77, Text: ""}, nil)
+		}
+	}()
+	if why, err := p.spend(ctx, "a", 77); why != "" || err != nil {
+		t.Errorf("%q, %v", why, err)
 	}
 }
 

@@ -285,6 +285,7 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 		}
 		return nil
 	}
+	defer k.spending.broke()
 	return a.serve(ch)
 }
 
@@ -338,10 +339,12 @@ func (k *brokerKeeper) route(name string) (r route.Route, ok bool) {
 func (k *brokerKeeper) spend(m, reply wire.Message) wire.Message {
 	r, ok := k.route(m.Name)
 	switch {
+	case m.Flag == wire.SpentHeld: // also of a route that has gone meanwhile
+		k.spending.release(m.Name, m.Arg)
 	case !ok:
 		reply.Err, reply.Text = true, "there is no such route any more"
 	case m.Flag == 0:
-		reply.Text = k.spending.take(r, time.Now())
+		reply.Text = k.spending.take(r, m.Arg, time.Now())
 		reply.Err = reply.Text != ""
 	default:
 		k.spending.count(r.Name, m.Arg, uint64(max(0, m.Value)), time.Now())

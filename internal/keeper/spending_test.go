@@ -16,10 +16,10 @@ func TestSpending(t *testing.T) {
 	now := noon
 	want := func(what string, refused string) {
 		t.Helper()
-		if got := s.take(r, now); refused == "" && got != "" || !strings.Contains(got, refused) {
+		if got := s.take(r, 0, now); refused == "" && got != "" || !strings.Contains(got, refused) {
 			t.Errorf("%s: %q, want %q", what, got, refused)
 		}
-		if got := s.take(other, now); got != "" {
+		if got := s.take(other, 0, now); got != "" {
 			t.Errorf("a route without limits: %q", got)
 		}
 	}
@@ -42,4 +42,41 @@ func TestSpending(t *testing.T) {
 	want("beyond all", "tokens_per_day")
 	now = now.Add(12 * time.Hour)
 	want("the next day", "")
+}
+
+// TestHeldTokens: requests under way hold what they may come to, and no end of a broker sets that free.
+func TestHeldTokens(t *testing.T) {
+	s := newSpending()
+	r := route.Route{Name: "a", Limits: route.Limits{TokensPerDay: 1000}}
+	passed := 0
+	for range 300 {
+		if s.take(r, 900, noon) == "" {
+			passed++
+		}
+	}
+	if passed != 2 {
+		t.Errorf("%d of 300 at once pass a limit of 1,000 tokens with 900 each", passed)
+	}
+	if why := s.take(r, 1, noon); !strings.Contains(why, "held by requests under way") {
+		t.Error(why)
+	}
+	s.release("a", 900)
+	s.release("a", 900)
+	s.release("a", math.MaxUint64)
+	s.release("b", math.MaxUint64)
+	if why := s.take(r, 1000, noon); why != "" {
+		t.Error(why)
+	}
+	s.broke()
+	s.release("a", 1000)
+	if why := s.take(r, 1, noon); !strings.Contains(why, "are spent until") {
+		t.Errorf("after the broker has ended: %q", why)
+	}
+	next := noon.Add(24 * time.Hour)
+	if why := s.take(r, math.MaxUint64, next); why != "" {
+		t.Error(why)
+	}
+	if s.take(r, 1, next) == "" {
+		t.Error("what is held beyond all numbers is no more")
+	}
 }

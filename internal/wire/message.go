@@ -26,7 +26,7 @@ const (
 	OpRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 	OpResolve                   // keeper: which addresses has this host, for the broker, or with flag ForExporter for that? guard: those that were leased to it, with the TTL, or err
 	OpLookup                    // broker, exporter: which addresses has this host? keeper: those that are leased to it, with the TTL, or err and why
-	OpSpend                     // broker: may a request of arg bytes go on this route? with a flag: one is over, its tokens are arg and value; keeper: yes, or err and why
+	OpSpend                     // broker: may a request go on this route that holds arg tokens? with a flag: one is over, its tokens are arg and value, or it holds arg no more; keeper: yes, or err and why
 	OpKeep                      // broker: text is from now on the login of the route name, in the place of the one whose Mark is arg, or by its flag what KeepStandIn and KeepTry say; keeper: it is kept, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
 	OpTrust                     // broker: text has from now on the certificates that programs are to trust, see Pieces
@@ -44,6 +44,7 @@ const (
 const (
 	SpentPassed  = 1
 	SpentRefused = 2
+	SpentHeld    = 3 // after one of the others
 )
 
 // AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits

@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
@@ -62,8 +64,13 @@ func (x *exchange) forward(out *http.Request) {
 // ask sends a request, and has its answer passed on.
 func (a *answer) ask(out *http.Request) {
 	x := a.x
-	resp, err := x.goal.up.ask(out.WithContext(a.ctx))
+	var asked atomic.Bool
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { asked.Store(true) }}
+	resp, err := x.goal.up.ask(out.WithContext(httptrace.WithClientTrace(a.ctx, trace)))
 	if err != nil {
+		if asked.Load() {
+			x.unheard()
+		}
 		n := x.fault(a.ctx, x.goal, err)
 		if early := x.up.no(); early != nil && n.What != gone {
 			n = early

@@ -58,6 +58,9 @@ func (b *bodies) judge(
 	if refused != nil {
 		return told, &no{Refusal: refused}
 	}
+	if rt.Limits.TokensPerDay > 0 {
+		h.most = min(judge.Most(e.Body, h.data), rt.Limits.TokensPerDay)
+	}
 	return told, nil
 }
 
@@ -141,7 +144,8 @@ func (i *incoming) Read(b []byte) (int, error) {
 
 // held is a request's body in memory, with the room that it takes.
 type held struct {
-	all *bodies
+	most int64 // tokens that the request may come to, where the route limits them
+	all  *bodies
 
 	mu    sync.Mutex
 	data  []byte

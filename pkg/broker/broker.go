@@ -30,8 +30,9 @@ type Config struct {
 	Proxy     func(host string, port uint16) (authorization string, is bool)
 	DialProxy func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-	// Spend asks whether a request fits the limits of its route. It is called for routes that have some.
-	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
+	// Spend asks whether a request fits the limits of its route, and has it hold so many tokens until it is recorded. It is
+	// called for routes that have some.
+	Spend func(ctx context.Context, route string, hold int64) (refused string, err error)
 
 	// Leaf is the certificate that is shown for an inspected name. It may be nil where there is none.
 	Leaf func(name string) (*tls.Certificate, error)
@@ -59,6 +60,7 @@ type Event struct {
 	Refused                    string // why, "" if it went on
 	Sent, Received             int64  // bytes of the bodies
 	TokensIn, TokensOut        int64
+	Held                       int64 // tokens, of the route's limit, until now
 	FirstByte, Took            time.Duration
 	Fingerprint                string // of the credential
 	UID                        uint32 // who asked

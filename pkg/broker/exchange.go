@@ -150,24 +150,40 @@ func (x *exchange) spend(ctx context.Context) *no {
 		return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream "+
 			"that does not tell its tokens (set stream_options.include_usage)")
 	}
-	why, err := x.proxy.config.Spend(ctx, rt.Name, x.event.Sent)
+	var hold int64
+	if x.body != nil {
+		hold = x.body.most
+	}
+	why, err := x.proxy.config.Spend(ctx, rt.Name, hold)
 	switch {
 	case err != nil:
 		return &no{&judge.Refusal{What: "busy", Text: "the limits of this route cannot be checked now"}, true}
 	case why != "":
 		return refusal("budget", why)
 	}
+	x.event.Held = hold
 	return nil
 }
 
-// count takes what an answer says that it has cost. One that ended before it said so is estimated: else who hangs up in
-// time pays nothing.
+// count takes what an answer says that it has cost. Of one that ended before it said so, what it has held counts, or an
+// estimate: else who hangs up in time pays nothing.
 func (x *exchange) count(status int, m *judge.Meter) {
 	in, out, told := m.Tokens()
-	if !told && in == 0 && status < 300 {
-		in = judge.Estimate(x.event.Sent)
+	if !told && status < 300 {
+		if in == 0 {
+			in = judge.Estimate(x.event.Sent)
+		}
+		if out == 0 {
+			out = max(0, x.event.Held-in)
+		}
 	}
 	x.event.TokensIn, x.event.TokensOut = in, out
+}
+
+// unheard counts what a request has held of which the server has the head, and nobody knows what it has come to.
+func (x *exchange) unheard() {
+	x.event.TokensIn = min(judge.Estimate(x.event.Sent), x.event.Held)
+	x.event.TokensOut = x.event.Held - x.event.TokensIn
 }
 
 // over records the exchange.

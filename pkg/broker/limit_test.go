@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -32,11 +33,11 @@ func TestSpend(t *testing.T) {
 				s.Routes[0].Limits.RequestsPerMinute = 2
 				s.Routes = append(s.Routes, free)
 				s.Credentials["free"] = []byte(canary)
-				s.Spend = func(_ context.Context, route string, bytes int64) (string, error) {
+				s.Spend = func(_ context.Context, route string, hold int64) (string, error) {
 					if route != "r" {
 						t.Errorf("asked for %s", route)
 					}
-					asked = append(asked, bytes)
+					asked = append(asked, hold)
 					return c.refused, c.err
 				}
 			})
@@ -44,7 +45,7 @@ func TestSpend(t *testing.T) {
 			if got.StatusCode != c.status || !strings.Contains(got.text, c.told) {
 				t.Errorf("answered %d %s", got.StatusCode, got.text)
 			}
-			if (len(a.requests()) == 1) != (c.status == 200) || len(asked) != 1 || asked[0] != 5 {
+			if (len(a.requests()) == 1) != (c.status == 200) || len(asked) != 1 || asked[0] != 0 {
 				t.Errorf("%d requests, asked for %v", len(a.requests()), asked)
 			}
 			if got := r.ask("POST", "/free/post", "12345"); got.StatusCode != 200 {
@@ -100,6 +101,37 @@ func TestTokens(t *testing.T) {
 				t.Errorf("recorded %+v", e)
 			}
 		})
+	}
+}
+
+// TestHungUpBeforeTheHead: a request of which the server has the head has cost what it held, whoever hangs up.
+func TestHungUpBeforeTheHead(t *testing.T) {
+	anthropic, _ := route.Builtin("anthropic")
+	anthropic.To = "https://api.test/"
+	anthropic.Limits.TokensPerDay = 1_000_000
+	var client net.Conn
+	a := newAPI(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		client.Close()
+		<-r.Context().Done()
+	})
+	held := make(chan int64, 1)
+	r := start(t, a, func(s *setting) {
+		s.Routes, s.Credentials = []route.Route{anthropic}, map[string][]byte{"anthropic": []byte(canary)}
+		s.Spend = func(_ context.Context, _ string, hold int64) (string, error) {
+			held <- hold
+			return "", nil
+		}
+	})
+	body := `{"model":"claude-x","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Hello, how are you today?"}]}`
+	var err error
+	if client, err = net.Dial("tcp", r.addr); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(client, "POST /anthropic/v1/messages HTTP/1.1\r\nHost: "+r.addr+"\r\nAuthorization: Bearer "+token+
+		"\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+	hold := <-held
+	if e := r.event(); hold < 5000 || hold > 5000+int64(len(body)) || e.Held != hold || e.TokensIn+e.TokensOut != hold {
+		t.Errorf("held %d, recorded %+v", hold, e)
 	}
 }
 

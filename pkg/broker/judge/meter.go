@@ -2,7 +2,9 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"mime"
+	"slices"
 	"strconv"
 
 	"github.com/agent-init/agent-init/pkg/route"
@@ -26,6 +28,42 @@ const bytesPerToken = 3
 
 // Estimate is how many tokens so many bytes of text are, rather too many than too few.
 func Estimate(bytes int64) int64 { return (bytes + bytesPerToken - 1) / bytesPerToken }
+
+// unsaid is what a model may write where the request sets no bound.
+const unsaid = 32_000
+
+// Most is how many tokens a request may come to, of a body that was judged: what it says, and the most that it lets the
+// model write.
+func Most(kind route.Body, body []byte) int64 {
+	if len(dialectOf(kind).counts) == 0 {
+		return 0
+	}
+	root, err := parse(body)
+	if err != nil {
+		return 0 // it would not have passed
+	}
+	out, answers := int64(0), int64(1)
+	for _, of := range []value{
+		root, root.get("generationConfig"), root.get("generation_config"), root.get("inferenceConfig"),
+	} {
+		for name, v := range of.members() {
+			n, err := strconv.ParseFloat(string(v.raw()), 64)
+			switch {
+			case err != nil || n < 1:
+			case slices.Contains(mostNames, string(name)):
+				out = max(out, int64(min(n, 1<<40)))
+			case slices.Contains([]string{"n", "candidateCount", "candidate_count"}, string(name)):
+				answers = max(answers, int64(min(n, 1<<10)))
+			}
+		}
+	}
+	return Estimate(int64(len(body))) + cmp.Or(out, unsaid)*answers
+}
+
+// mostNames are the names that APIs have for the most that a model may write.
+var mostNames = []string{
+	"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "maxTokens",
+}
 
 // NewMeter makes one for an answer that has no content coding and no error.
 func NewMeter(body route.Body, contentType string) *Meter {

@@ -197,3 +197,27 @@ func FuzzMeter(f *testing.F) {
 		}
 	})
 }
+
+// TestMost: what a request may come to is what it says, and the most that it lets the model write.
+func TestMost(t *testing.T) {
+	for _, c := range []struct {
+		kind route.Body
+		body string
+		out  int64
+	}{
+		{route.Messages, `{"max_tokens":9}`, 9}, {route.Messages, `{"max_tokens":9e3}`, 9000}, {route.Messages, `{"max\u005ftokens":7}`, 7},
+		{route.Messages, `{"a":{"max_tokens":9}}`, unsaid}, {route.Messages, `{"max_tokens":-1}`, unsaid}, {route.Messages, `{"max_tokens":null}`, unsaid},
+		{route.Messages, `{"max_tokens":1e300}`, 1 << 40}, {route.CountMessages, `{"max_tokens":9}`, -1},
+		{route.Responses, `{"max_output_tokens":8}`, 8}, {route.Chat, `{"max_tokens":8,"max_completion_tokens":9,"n":3}`, 27},
+		{route.Generate, `{"generationConfig":{"maxOutputTokens":5,"candidateCount":2}}`, 10}, {route.Generate, `{"generation_config":{"maxOutputTokens":5}}`, 5},
+		{route.Converse, `{"inferenceConfig":{"maxTokens":5}}`, 5},
+	} {
+		want := Estimate(int64(len(c.body))) + c.out
+		if c.out < 0 {
+			want = 0
+		}
+		if got := Most(c.kind, []byte(c.body)); got != want {
+			t.Errorf("%s of %s may come to %d, want %d", c.body, c.kind, got, want)
+		}
+	}
+}
