@@ -28,20 +28,18 @@ var (
 // answering begins an answer. The connection is nobody else's by now, and is closed at the end. It is not ok if all is
 // over already.
 func (x *exchange) answering() (a *answer, ok bool) {
-	ctx, cancel := context.WithCancelCause(x.proxy.ctx)
-	a = &answer{x: x, conn: x.caller, ctx: ctx}
-	a.silence = time.AfterFunc(x.proxy.idle, func() { cancel(errSilent) })
-	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { cancel(errHungUp) })
+	a = &answer{x: x, conn: x.caller, ctx: x.ctx}
+	a.silence = time.AfterFunc(x.proxy.idle, func() { x.cancel(errSilent) })
+	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { x.cancel(errHungUp) })
 	a.end = func() {
 		a.silence.Stop()
-		cancel(nil)
 		x.body.drop()
 		forget()
 		if x.up != nil {
 			x.caller.refusing.Store(true) // the server may have had enough of it before its end
 		}
 		x.caller.Close()
-		x.proxy.under.Done()
+		x.leave()
 	}
 	if unseen != nil {
 		a.fail(&no{&judge.Refusal{What: "busy", Text: "the kernel watches no more connections"}, true})
@@ -114,8 +112,11 @@ func (a *answer) pass(resp *http.Response) {
 	defer resp.Body.Close()
 	x := a.x
 	a.meter = judge.NewMeter(x.endpoint.Body, resp.Header.Get("Content-Type"))
+	defer context.AfterFunc(a.ctx, func() { a.conn.SetWriteDeadline(time.Unix(1, 0)) })() // who may not read what comes
 	if err := a.send(resp); err != nil && a.ctx.Err() == nil {
 		x.proxy.config.Log.Debug("an answer of a route ended early", "route", x.event.Route)
+	} else if n := x.ended(); err != nil && n != nil {
+		x.event.Refused = n.What + ": " + n.Text
 	}
 	x.count(resp.StatusCode, a.meter)
 	x.over(resp.StatusCode)
@@ -172,6 +173,9 @@ func (a *answer) send(resp *http.Response) error {
 
 func (a *answer) write(b []byte) error {
 	a.conn.SetWriteDeadline(time.Now().Add(a.x.proxy.idle))
+	if a.meter != nil && a.ctx.Err() != nil { // nothing more of what the server says
+		return context.Cause(a.ctx)
+	}
 	_, err := a.conn.Write(b)
 	return err
 }

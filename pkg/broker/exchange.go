@@ -19,12 +19,16 @@ type exchange struct {
 	began    time.Time
 	event    Event
 
+	shown       bool   // the token
 	path, query string // below the route, as they came
 	base        string // what the caller has in front of that
 	goal        goal   // where it goes on
 	body        *held
 	up          *upload // nil: the body was read whole
 	told        judge.Told
+	ctx         context.Context
+	cancel      context.CancelCauseFunc
+	known       known
 }
 
 // What an event has of what a caller sends. The rest says nothing to a person.
@@ -43,14 +47,16 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller), body: &held{}}
 	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
+	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
+	table := s.flows.Begin(x)
 	onward := false
 	defer func() {
 		if !onward {
 			x.body.drop()
-			s.under.Done()
+			x.leave()
 		}
 	}()
-	n := x.admit(r)
+	n := x.admit(table, r)
 	if n == nil {
 		n = x.judge(w, r)
 	}
@@ -82,7 +88,7 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit says who may ask, and finds the route.
-func (x *exchange) admit(r *http.Request) *no {
+func (x *exchange) admit(t table, r *http.Request) *no {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	x.event.Path = cutTo(path, maxPath)
 	_, server := ends(x.caller.Conn)
@@ -91,7 +97,7 @@ func (x *exchange) admit(r *http.Request) *no {
 	}
 	name, below, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	x.path, x.query = "/"+below, withoutKey(query)
-	w, known := (*x.proxy.table.Load())[name]
+	w, known := t[name]
 	if known {
 		x.way = w
 		x.event.Route, x.event.Path = name, cutTo(x.path, maxPath)
@@ -100,8 +106,9 @@ func (x *exchange) admit(r *http.Request) *no {
 			x.path = w.registry.Spelled(x.path)
 		}
 	}
+	x.shown = shows(x.proxy.config.Token, r, query)
 	switch {
-	case !(known && w.route.Open && (w.route.Keyless || x.caller.known())) && !shows(x.proxy.config.Token, r, query):
+	case !(known && x.unshown(&w.route)) && !x.shown:
 		return refusal("token",
 			"the key is not the token that agent-init gave the agent for this route")
 	case !known:
@@ -123,6 +130,9 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 	if e.Body == route.Empty && r.ContentLength != 0 {
 		return refusal("body", "this request has no body in the API")
 	}
+	if n := x.learn(func() { x.known = newKnown(x, r) }); n != nil {
+		return n
+	}
 	if e.Body.Streams() {
 		x.event.Sent = max(0, r.ContentLength)
 		return x.spend(r.Context())
@@ -137,6 +147,9 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 		return badBody(err)
 	}
 	x.event.Model = cutTo(x.told.Model, maxName)
+	if n := x.learn(func() { x.known.told = x.told }); n != nil {
+		return n
+	}
 	return x.spend(r.Context())
 }
 
@@ -146,9 +159,8 @@ func (x *exchange) spend(ctx context.Context) *no {
 	if rt.Limits == (route.Limits{}) {
 		return nil
 	}
-	if rt.Limits.TokensPerDay > 0 && x.endpoint.Body == route.Chat && !x.told.CountsUsage {
-		return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream "+
-			"that does not tell its tokens (set stream_options.include_usage)")
+	if n := uncounted(rt, x.endpoint.Body, x.told); n != nil {
+		return n
 	}
 	var hold int64
 	if x.body != nil {
@@ -163,6 +175,15 @@ func (x *exchange) spend(ctx context.Context) *no {
 	}
 	x.event.Held = hold
 	return nil
+}
+
+// uncounted refuses what would tell nobody its tokens, where these are limited.
+func uncounted(rt *route.Route, body route.Body, told judge.Told) *no {
+	if rt.Limits.TokensPerDay == 0 || body != route.Chat || told.CountsUsage {
+		return nil
+	}
+	return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream "+
+		"that does not tell its tokens (set stream_options.include_usage)")
 }
 
 // count takes what an answer says that it has cost. Of one that ended before it said so, what it has held counts, or an

@@ -14,7 +14,9 @@ const gone = "gone"
 // fault says why the API was not reached.
 func (x *exchange) fault(ctx context.Context, g goal, err error) *no {
 	host, cause := g.up.place.host, context.Cause(ctx)
-	switch {
+	switch n := x.ended(); {
+	case n != nil:
+		return n
 	case errors.Is(cause, errSilent):
 		return &no{&judge.Refusal{What: "late", Text: host + " was silent for too long"}, true}
 	case g.up.ctx.Err() != nil:

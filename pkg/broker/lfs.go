@@ -156,16 +156,16 @@ func (x *exchange) issue(name string, action lfsAction) (lfsAction, *no) {
 		if err != nil {
 			return action, unclear
 		}
-		sealed := x.proxy.seal.Seal(nil, nil, data, x.bound(method, path))
+		sealed := x.proxy.seal.Seal(nil, nil, data, x.bound(method, path, at))
 		href := x.base + path + "?" + ticketName + "=" + base64.RawURLEncoding.EncodeToString(sealed)
 		return lfsAction{Href: href, ExpiresIn: int(valid / time.Second)}, nil
 	}
 	return action, refusal("upstream", fmt.Sprintf("the objects of LFS are on %s, where route %s leads nobody", to.Host, x.way.route.Name))
 }
 
-// bound is what a ticket is for.
-func (x *exchange) bound(method, path string) []byte {
-	return []byte(method + " " + x.way.route.Name + " " + path)
+// bound is what a ticket is for. What it holds is shown to no other server, wherever the route leads by then.
+func (x *exchange) bound(method, path string, at place) []byte {
+	return []byte(method + " " + x.way.route.Name + " " + path + " " + at.scheme + "://" + at.authority())
 }
 
 // redeem has a request go where its ticket says.
@@ -175,7 +175,7 @@ func (x *exchange) redeem(out *http.Request) *no {
 	if err != nil {
 		return bad
 	}
-	data, err := x.proxy.seal.Open(nil, nil, sealed, x.bound(out.Method, x.path))
+	data, err := x.proxy.seal.Open(nil, nil, sealed, x.bound(out.Method, x.path, x.goal.up.place))
 	var t ticket
 	if err != nil || json.Unmarshal(data, &t) != nil || time.Now().Unix() > t.Until {
 		return bad

@@ -101,7 +101,7 @@ func TestLargeFiles(t *testing.T) {
 	if got := r.ask("POST", "/gitea/odd/r/info/lfs/objects/batch", `{"operation":"download","objects":[]}`, "Content-Type", lfsJSON); got.StatusCode != 201 || strings.Contains(got.text, canary) {
 		t.Errorf("a batch with another status is answered %d %s", got.StatusCode, got.text)
 	}
-	rt := r.table.Load().routes()[0]
+	rt := r.flows.Policy().routes()[0]
 	rt.Git.Write = false
 	if err := r.Load(Loaded{Routes: []route.Route{rt}, Credentials: map[string][]byte{"gitea": []byte(canary)}, Roots: a.ca.pool()}); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%s: answered %d %s", body, got.StatusCode, got.text)
 		}
 	}
-	rt := r.table.Load().routes()[0]
+	rt := r.flows.Policy().routes()[0]
 	rt.Git.Write = false
 	if err := r.Load(Loaded{Routes: []route.Route{rt}, Credentials: map[string][]byte{"gitea": []byte(canary)}, Roots: a.ca.pool()}); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func FuzzBatch(f *testing.F) {
 	if err := p.Load(Loaded{Routes: []route.Route{rt}, Credentials: map[string][]byte{"gitea": []byte(canary)}}); err != nil {
 		f.Fatal(err)
 	}
-	w := (*p.table.Load())["gitea"]
+	w := p.flows.Policy()["gitea"]
 	f.Fuzz(func(t *testing.T, name, href string, expires int) {
 		x := &exchange{proxy: &serving{Proxy: p}, way: w, goal: w.goal, path: "/o/r/info/lfs/objects/batch", base: "http://127.0.0.1:1/gitea"}
 		got, n := x.issue(name, lfsAction{Href: href, Header: map[string]string{"X-A": href}, ExpiresIn: expires})

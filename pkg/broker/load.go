@@ -36,15 +36,15 @@ func (w *way) to(to string) goal {
 	return w.other[to]
 }
 
-// table is what serves at a time. A request keeps that of its beginning.
+// table is what serves at a time. A request keeps that of its beginning, for as long as each later one allows it.
 type table map[string]*way
 
-// Load serves l from now on. Requests under way keep what they began with. Those of hosts that no route leads to any
-// more end, and their connections are closed. With an error all stays as it was.
+// Load serves l from now on. Requests under way that l does not allow end, and so do the connections of hosts that no
+// route leads to any more. With an error all stays as it was.
 func (p *Proxy) Load(l Loaded) error {
 	p.loading.Lock()
 	defer p.loading.Unlock()
-	old := *p.table.Load()
+	old := p.flows.Policy()
 	next := make(table, len(l.Routes))
 	ups := map[place]*upstream{}
 	for _, r := range served(l.Routes) {
@@ -60,7 +60,7 @@ func (p *Proxy) Load(l Loaded) error {
 	if err := p.loadInspected(l); err != nil {
 		return err
 	}
-	p.table.Store(&next)
+	p.flows.Load(next)
 	p.retire(old, ups)
 	return nil
 }

@@ -67,6 +67,10 @@ func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 		a.hand(got)
 	default:
 		x.goal = x.way.to(got.File.To)
+		if n := x.learn(func() { x.known.to = got.File.To }); n != nil {
+			a.fail(n)
+			return nil, false
+		}
 		// Of the first head, nothing goes on that was put on: this may be another host.
 		file, err := x.goal.request(out.Method, got.File.Path, "", judge.PassHeaders(&x.way.route, out.Header))
 		if err == nil {

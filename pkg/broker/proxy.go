@@ -8,10 +8,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/inspect"
+	"github.com/agent-init/agent-init/pkg/broker/underway"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -28,7 +28,7 @@ type Proxy struct {
 	callers   *callers
 	seal      cipher.AEAD   // of tickets
 	idle      time.Duration // how long an answer may be silent
-	table     atomic.Pointer[table]
+	flows     underway.Set[table, *exchange]
 
 	inspected *inspect.Server
 
@@ -42,7 +42,6 @@ func New(c Config) *Proxy {
 		config: c, bodies: newBodies(), documents: newDocuments(), callers: newCallers(c), seal: newSeal(),
 		idle: route.IdleTime, retired: map[*upstream]struct{}{}, inspected: newInspected(c),
 	}
-	p.table.Store(&table{})
 	return p
 }
 

@@ -119,7 +119,7 @@ func TestEndOfService(t *testing.T) {
 		<-r.Context().Done()
 	})
 	p := New(Config{Token: token, Dial: dialTo(a.Listener.Addr().String()), Record: func(Event) {}})
-	if err := p.Load(Loaded{Routes: start(t, a).table.Load().routes(), Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}); err != nil {
+	if err := p.Load(Loaded{Routes: start(t, a).flows.Policy().routes(), Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -50,6 +50,7 @@ func (x *exchange) upload(r *http.Request, buffered *bufio.Reader) {
 		u.limit = route.MaxBody
 	}
 	x.up = u
+	context.AfterFunc(a.ctx, func() { u.Close() }) // the transport returns no sooner than its read does
 	if r.Header.Get("Expect") != "" && a.write([]byte(continues)) != nil {
 		a.fail(refusal(gone, errHungUp.Error()))
 		return
@@ -103,6 +104,9 @@ func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Rea
 		}
 		if refused != nil {
 			return push, &no{Refusal: refused}
+		}
+		if n := u.x.learn(func() { u.x.known.push = push }); n != nil {
+			return push, n
 		}
 	}
 	if ahead.Len() < maxAhead {

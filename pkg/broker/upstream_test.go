@@ -274,7 +274,7 @@ func TestServerThatVanishes(t *testing.T) {
 			return conn, err
 		}
 	})
-	up := (*r.table.Load())["r"].up
+	up := r.flows.Policy()["r"].up
 	up.transport.Tune(func(t *http.Transport) {
 		t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = 100*time.Millisecond, 100*time.Millisecond
 	})

@@ -28,19 +28,23 @@ type silence struct {
 
 func (x *exchange) watch() *silence {
 	s := &silence{of: x}
-	s.timer = time.AfterFunc(x.server.idle, s.fire)
+	s.timer = time.AfterFunc(x.server.idle, func() { x.cancel(errSilent) })
+	context.AfterFunc(x.ctx, s.cut)
 	return s
 }
 
-func (s *silence) fire() {
+// cut has nobody wait for a client that neither reads nor sends.
+func (s *silence) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return // the connection is another request's by now
 	}
 	s.fired = true
-	s.of.cancel(errSilent)
-	if s.answering { // and may wait for a client that does not read. Before, it is to hear why
+	if b := s.of.body; b.from != nil && !b.whole.Load() {
+		s.of.control.SetReadDeadline(time.Now()) // else the transport, which sends the body, returns no sooner
+	}
+	if s.answering { // before, it is to hear why
 		s.of.control.SetWriteDeadline(time.Now())
 	}
 }
@@ -117,11 +121,13 @@ func (x *exchange) ended() *no {
 	if over := x.body.why(); over != nil {
 		return over
 	}
-	switch cause := context.Cause(x.ctx); {
+	cause := context.Cause(x.ctx)
+	var changed *no
+	switch {
+	case errors.As(cause, &changed):
+		return changed
 	case errors.Is(cause, errSilent):
 		return &no{&judge.Refusal{What: "late", Text: x.conn.name + " was silent for too long"}, true}
-	case errors.Is(cause, errGone):
-		return refusal("policy", errGone.Error())
 	}
 	return refusal(gone, "the client hung up")
 }

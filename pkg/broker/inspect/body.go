@@ -37,8 +37,10 @@ func newBodies() *bodies { return &bodies{semaphore.NewWeighted(maxRoom)} }
 type body struct {
 	x    *exchange
 	from io.Reader
-	left int64       // that may still come; -1: any number
 	form *judge.Form // looks for what changes the method; nil: nothing there does
+
+	most    atomic.Int64 // bytes; 0: any number, less: none
+	counted bool         // bytes that come are those that most counts
 
 	held []byte // all of it, as it goes on
 	room int64
@@ -56,20 +58,18 @@ var errTooMuch = errors.New("the body is larger than the policy admits")
 // takeBody says what is to become of the request's body.
 func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 	r, most := x.asked, x.admitted.MaxUpload
-	b := &body{x: x, from: r.Body, left: -1}
 	codings := r.Header["Content-Encoding"]
+	b := &body{x: x, from: r.Body, counted: len(codings) == 0}
+	b.most.Store(most)
 	switch {
 	case r.ContentLength == 0 && x.admitted.GraphQL == "":
 		b.from = nil
 		return b, nil
-	case most < 0 && r.ContentLength != 0 && x.admitted.GraphQL != "":
-		b.left = 0
+	case most < 0 && x.admitted.GraphQL != "":
 	case most < 0 && r.ContentLength > 0:
 		return nil, x.bodiless()
 	case most > 0 && r.ContentLength > most:
 		return nil, x.tooLarge()
-	case most > 0:
-		b.left = most
 	}
 	if x.admitted.Form && x.admitted.GraphQL == "" {
 		var refused *judge.Refusal
@@ -79,7 +79,7 @@ func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 	}
 	// A small one is not worth a connection of the client's, which ends with a request whose server answers too early.
 	small := r.ContentLength > 0 && r.ContentLength <= maxSmall && len(codings) == 0 && r.Header["Expect"] == nil
-	if most >= 0 && x.admitted.GraphQL == "" && !small && (b.left < 0 && b.form == nil || len(codings) == 0) {
+	if most >= 0 && x.admitted.GraphQL == "" && !small && (most == 0 && b.form == nil || len(codings) == 0) {
 		return b, nil
 	}
 	x.control.SetReadDeadline(time.Now().Add(heldTime))
@@ -109,8 +109,8 @@ func (x *exchange) tooLarge() *no {
 // hold reads a body whole and unpacks it, so that what goes on is what was judged and counted.
 func (b *body) hold(h http.Header, query string, codings []string) *no {
 	x, most, large := b.x, int64(maxHeld), refusal("size", "a body that has to be judged or unpacked has 8 MiB at most")
-	if b.left >= 0 && b.left < most {
-		most, large = b.left, x.tooLarge()
+	if bound := b.most.Load(); bound != 0 && bound < most {
+		most, large = max(0, bound), x.tooLarge()
 	}
 	room := most
 	if len(codings) == 0 && x.asked.ContentLength >= 0 {
@@ -195,18 +195,15 @@ func (b *body) Read(p []byte) (int, error) {
 	if n := b.why(); n != nil {
 		return 0, n
 	}
-	if b.left >= 0 && int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
+	if left, bound := b.left(); bound && int64(len(p)) > left+1 {
+		p = p[:left+1]
 	}
 	n, err := b.from.Read(p)
 	b.x.silence.heard()
-	if b.left >= 0 {
-		if int64(n) > b.left {
-			b.stop(b.x.tooLarge())
-			b.x.cancel(errTooMuch)
-			return 0, errTooMuch
-		}
-		b.left -= int64(n)
+	if left, bound := b.left(); bound && int64(n) > left { // another policy may have come meanwhile
+		b.stop(b.x.tooLarge())
+		b.x.cancel(errTooMuch)
+		return 0, errTooMuch
 	}
 	if refused := b.formed(p[:n], err == io.EOF); refused != nil {
 		b.stop(refused)
@@ -223,6 +220,12 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// left is what may still come, if that is bound.
+func (b *body) left() (n int64, bound bool) {
+	most := b.most.Load()
+	return max(0, most) - b.sent.Load(), most != 0
 }
 
 // formed looks into what goes on next for a parameter that has the server take the request for one of another method.

@@ -31,6 +31,8 @@ type exchange struct {
 	body     *body
 	control  *http.ResponseController
 	silence  *silence
+	entered  bool // it counts
+	known    *known
 }
 
 // What an event has of what a client sends. The rest says nothing to a person.
@@ -71,12 +73,12 @@ func (s *Server) enter(x *exchange) *no {
 	switch {
 	case s.ended:
 		return refusal(gone, "the broker ends")
-	case len(s.under) >= maxUnder, s.users[x.conn.uid].requests >= maxUnderOfUser:
+	case s.flows.Len() >= maxUnder, s.users[x.conn.uid].requests >= maxUnderOfUser:
 		return &no{&judge.Refusal{What: "busy", Text: "too many requests to inspected names at once"}, true}
 	}
-	s.under[x] = struct{}{} // from here on, Load judges it
+	x.entered = true
 	s.uses(x.conn.uid, 0, 1)
-	x.table = s.table.Load()
+	x.table = s.flows.Begin(x)
 	return nil
 }
 
@@ -90,12 +92,11 @@ func (s *Server) leave(x *exchange) {
 		x.body.tell(&x.event)
 		x.body.drop()
 	}
-	s.mu.Lock()
-	if _, counted := s.under[x]; counted {
-		delete(s.under, x)
+	if s.flows.Over(x); x.entered {
+		s.mu.Lock()
 		s.uses(x.conn.uid, 0, -1)
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
 	x.event.Took = time.Since(x.began)
 	s.config.Record(x.event)
 	s.all.Done()
@@ -137,11 +138,15 @@ func (x *exchange) judge(path, query string) (*http.Request, *no) {
 	if admitted.WebSocket && admitted.MaxUpload != 0 {
 		delete(header, "Sec-Websocket-Extensions") // what is packed would not be counted as it is
 	}
-	query, n := x.putOn(header, query)
+	asked := query
+	query, shown, n := x.putOn(header, query)
 	if n != nil {
 		return nil, n
 	}
 	if x.body, n = x.takeBody(header, query); n != nil {
+		return nil, n
+	}
+	if n := x.learn(&known{x: x, path: path, query: asked, onward: query, shown: shown, packed: header["Sec-Websocket-Extensions"] != nil}); n != nil {
 		return nil, n
 	}
 	return x.request(header, path, query)
@@ -172,28 +177,23 @@ func (x *exchange) addressed() *no {
 }
 
 // putOn puts on what a route has for this name.
-func (x *exchange) putOn(h http.Header, query string) (string, *no) {
+func (x *exchange) putOn(h http.Header, query string) (out string, shown bool, n *no) {
 	k := x.table.keys[x.conn.place]
 	if k == nil {
-		return query, nil
+		return query, false, nil
 	}
-	for name := range x.asked.Trailer {
-		if k.inHeader(name) || k.adds(name) {
-			return "", refusal("credential", "a credential, or what the route puts on, stands behind the body")
-		}
-	}
-	shown, query, n := k.take(x.server.config.Token, h, query)
+	shown, query, n = k.judge(x.server.config.Token, h, x.asked.Trailer, query)
 	if n != nil {
-		return "", n
+		return "", false, n
 	}
 	x.key = k
 	if shown {
 		x.event.Route, x.event.Fingerprint = k.route.Name, k.credential.Fingerprint
 		if n := x.spend(); n != nil {
-			return "", n
+			return "", false, n
 		}
 	}
-	return k.put(shown, h, query), nil
+	return k.put(shown, h, query), shown, nil
 }
 
 // spend asks whether the request fits the limits of the route.

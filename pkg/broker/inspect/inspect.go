@@ -10,9 +10,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/underway"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -76,7 +76,7 @@ type Server struct {
 	config  Config
 	idle    time.Duration // how long a request may be silent in both directions
 	tls     *tls.Config
-	table   atomic.Pointer[table]
+	flows   underway.Set[*table, *exchange] // requests under way
 	bodies  *bodies
 	turns   *turns
 	arrived chan net.Conn // those whose handshake is over
@@ -89,20 +89,19 @@ type Server struct {
 	mu       sync.Mutex
 	ended    bool
 	conns    map[*conn]struct{}
-	users    map[uint32]use // of conns and under
+	users    map[uint32]use // of conns and flows
 	upstream map[*tracked]struct{}
-	under    map[*exchange]struct{} // requests under way
-	all      sync.WaitGroup         // whatever runs
+	all      sync.WaitGroup // whatever runs
 }
 
 // New returns a server without any name.
 func New(c Config) *Server {
 	s := &Server{
 		config: c, idle: route.IdleTime, bodies: newBodies(), turns: newTurns(), arrived: make(chan net.Conn),
-		conns: map[*conn]struct{}{}, users: map[uint32]use{}, upstream: map[*tracked]struct{}{}, under: map[*exchange]struct{}{},
+		conns: map[*conn]struct{}{}, users: map[uint32]use{}, upstream: map[*tracked]struct{}{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tls = s.newTLS()
-	s.table.Store(&table{transport: s.newTransport(nil)})
+	s.flows.Load(&table{transport: s.newTransport(nil)})
 	return s
 }

@@ -49,6 +49,16 @@ func prefixed(all []route.Prefixed) (headers []string) {
 	return headers
 }
 
+// judge is take, for a request with what comes behind its body.
+func (k *key) judge(token string, h, trailer http.Header, rawQuery string) (shown bool, query string, n *no) {
+	for name := range trailer {
+		if k.inHeader(name) || k.adds(name) {
+			return false, "", refusal("credential", "a credential, or what the route puts on, stands behind the body")
+		}
+	}
+	return k.take(token, h, rawQuery)
+}
+
 // take takes the agent's token out of a head and a query, wherever it stands. What is there besides is another
 // credential.
 func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, query string, n *no) {

@@ -25,7 +25,7 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.name, strconv.Itoa(int(p.port))) }
 
-// table is what serves at a time. A request keeps that of its beginning.
+// table is what serves at a time. A request keeps that of its beginning, for as long as each later one allows it.
 type table struct {
 	names     map[place]*route.Inspected
 	wildcards map[place]*route.Inspected
@@ -66,7 +66,7 @@ var (
 func (s *Server) Load(l Loaded) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	old := s.table.Load()
+	old := s.flows.Policy()
 	next := &table{
 		names: map[place]*route.Inspected{}, wildcards: map[place]*route.Inspected{}, rules: map[*route.Inspected]*judge.Rules{},
 		keys: map[place]*key{}, roots: l.Roots,
@@ -90,7 +90,7 @@ func (s *Server) Load(l Loaded) error {
 	} else {
 		next.transport = s.newTransport(l.Roots)
 	}
-	s.table.Store(next)
+	s.flows.Load(next)
 	if old.transport != next.transport {
 		old.transport.CloseIdleConnections()
 	}
@@ -139,20 +139,10 @@ func (s *Server) newTransport(roots *x509.CertPool) *onward.Transport {
 	return all
 }
 
-// shrink ends what a table does not allow. Whoever begins meanwhile is judged by it.
+// shrink closes the connections that a table has no use for. Whoever begins meanwhile is judged by it.
 func (s *Server) shrink(t *table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for x := range s.under {
-		i := t.find(x.conn.place)
-		if i != nil {
-			path, query, _ := strings.Cut(x.asked.RequestURI, "?")
-			if _, refused := t.rules[i].Judge(x.asked.Method, path, query, x.asked.Header); refused == nil {
-				continue
-			}
-		}
-		x.cancel(errGone)
-	}
 	for c := range s.conns {
 		if t.find(c.place) == nil {
 			c.settled.Store(true)
@@ -183,7 +173,7 @@ func (s *Server) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	u := &tracked{Conn: c, place: at, of: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.table.Load().find(u.place) == nil {
+	if s.ended || s.flows.Policy().find(u.place) == nil {
 		c.Close()
 		return nil, errGone
 	}

@@ -205,7 +205,7 @@ func TestBounds(t *testing.T) {
 	r.Server.mu.Lock()
 	clear(r.conns)
 	for range maxUnder {
-		r.under[&exchange{conn: &conn{}, cancel: func(error) {}}] = struct{}{}
+		r.flows.Begin(&exchange{conn: &conn{}, cancel: func(error) {}})
 	}
 	r.Server.mu.Unlock()
 	if got := r.ask(r.client(true), "GET", "/", ""); got.StatusCode != 503 {

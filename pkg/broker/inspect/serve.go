@@ -81,10 +81,8 @@ func (s *Server) finish() {
 	s.mu.Lock()
 	s.ended = true
 	conns, upstream := slices.Collect(maps.Keys(s.conns)), slices.Collect(maps.Keys(s.upstream))
-	for x := range s.under {
-		x.cancel(errEnding)
-	}
 	s.mu.Unlock()
+	s.flows.EndAll(errEnding)
 	s.stop()
 	for _, c := range conns {
 		c.Close()

@@ -56,9 +56,8 @@ func (x *exchange) upgrade(w http.ResponseWriter, out *http.Request, resp *http.
 	}()
 	var both sync.WaitGroup
 	both.Go(func() {
-		f := &frames{masked: true, most: x.admitted.MaxUpload}
+		f := &frames{masked: true}
 		end(x.relay(server, buffered, f))
-		x.body.sent.Store(f.payload)
 	})
 	both.Go(func() {
 		f := &frames{}
@@ -86,8 +85,14 @@ func (x *exchange) relay(to io.Writer, from io.Reader, f *frames) *no {
 		n, err := from.Read(b[:])
 		x.silence.heard()
 		if n > 0 {
+			if f.masked {
+				f.most = x.body.most.Load() // as it is by now
+			}
 			if n := f.walk(b[:n]); n != nil {
 				return n
+			}
+			if f.masked {
+				x.body.sent.Store(f.payload)
 			}
 			if _, err := to.Write(b[:n]); err != nil {
 				return nil

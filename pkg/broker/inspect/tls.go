@@ -46,7 +46,7 @@ func (s *Server) Inspect(h Handed) {
 
 // open ends TLS, and hands the connection to the server of HTTP.
 func (s *Server) open(c *conn) {
-	i := s.table.Load().find(c.place)
+	i := s.flows.Policy().find(c.place)
 	if i == nil { // the guard may have an older policy, or be somebody else's by now
 		c.record(refusal("name", "it is not a name that the broker inspects on this port"))
 		c.Close()

@@ -115,12 +115,16 @@ func (q *request) inPath() (Told, *Refusal) {
 		return Told{}, refuse("model", "the path names no model")
 	}
 	resource := strings.HasPrefix(strings.ToLower(id), "arn:") || strings.Contains(id, "/")
-	if resource && !modelARN().MatchString(id) && !q.listed(id) {
+	exact := resource && !modelARN().MatchString(id)
+	if exact && !q.listed(id) {
 		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass "+
 			"with its exact name in models", quote(id, 200), q.route.Name)
 	}
 	if refusal := q.allowed(id); refusal != nil {
 		return Told{}, refusal
+	}
+	if exact {
+		q.rests(func(r *Rested) { r.exact = id })
 	}
 	stream := strings.HasSuffix(segments[3], "-stream")
 	return Told{Model: id, Stream: stream, CountsUsage: true}, nil

@@ -88,6 +88,7 @@ func (q *request) google(rule string) (Told, *Refusal) {
 
 // tooled is a call of a tool that the provider has run, which it does only where a route has it do so, or what came of it.
 func tooled(q *request, name []byte, _ value) *Refusal {
+	q.rests(func(r *Rested) { r.anyTool = true })
 	if len(q.route.ProviderTools) == 0 {
 		return q.provided(name, "")
 	}

@@ -15,6 +15,8 @@ type Told struct {
 	Model       string
 	Stream      bool // the answer is asked for as a stream
 	CountsUsage bool // the answer will say what it has cost
+
+	Rested *Rested // nil: on nothing
 }
 
 // Body judges what a request has inside, unpacked. path is the one that Head judged.
@@ -36,7 +38,14 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 		why := strings.TrimPrefix(err.Error(), "jsontext: ")
 		return Told{}, refuse("json", "the body is not JSON that can be judged: %s", quote(why, 200))
 	}
-	q := &request{route: r, path: path, root: root}
+	q := &request{route: r, path: path, root: root, rested: &Rested{}}
+	told, refused := q.body(e)
+	told.Rested = q.rested
+	return told, refused
+}
+
+// body judges by the rules of an endpoint.
+func (q *request) body(e *route.Endpoint) (Told, *Refusal) {
 	switch e.Body {
 	case route.Messages, route.CountMessages:
 		return q.messages()

@@ -20,6 +20,7 @@ func (q *request) lfs() (Told, *Refusal) {
 		if !q.route.Git.Write {
 			return Told{}, refuse("repo", "route %s reads, and uploads no large files (git: write lets it)", q.route.Name)
 		}
+		q.rests(func(r *Rested) { r.uploads = true })
 	default:
 		return Told{}, refuse("field", "%s is no operation of LFS", quote(operation, 64))
 	}

@@ -154,6 +154,7 @@ func role(_ *request, _ []byte, v value) *Refusal {
 
 // fallbacks are other models that the provider asks. By a word, it chooses them itself.
 func fallbacks(q *request, _ []byte, _ value) *Refusal {
+	q.rests(func(r *Rested) { r.anyModel = true })
 	if len(q.route.Models) > 0 {
 		return refuse("model", "fallbacks that the provider chooses are not on the list of route %s (models)",
 			q.route.Name)

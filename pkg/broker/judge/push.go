@@ -43,7 +43,7 @@ func ReadPush(r *route.Route, from io.Reader) (p *Push, refused *Refusal, err er
 		case err != nil:
 			return p, nil, err
 		case flush:
-			return p, p.judge(r), nil
+			return p, p.Judge(r), nil
 		}
 		if refused := p.command(line); refused != nil {
 			return p, refused, nil
@@ -129,8 +129,8 @@ func (p *Push) capable(capabilities string) *Refusal {
 	return nil
 }
 
-// judge judges all commands together.
-func (p *Push) judge(r *route.Route) *Refusal {
+// Judge judges all commands together.
+func (p *Push) Judge(r *route.Route) *Refusal {
 	if len(r.Git.Branches) == 0 {
 		return nil
 	}

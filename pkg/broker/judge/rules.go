@@ -15,6 +15,15 @@ type request struct {
 	route *route.Route
 	path  string // the canonical one
 	root  value
+
+	rested *Rested // nil: it is judged anew
+}
+
+// rests notes what the verdict rests on.
+func (q *request) rests(note func(*Rested)) {
+	if q.rested != nil {
+		note(q.rested)
+	}
 }
 
 // strange refuses a member that no rule knows, of the body itself or of something in it.
@@ -28,7 +37,13 @@ func (q *request) strange(name, of []byte) *Refusal {
 }
 
 // named says whether the route lets a field pass that the rules don't know.
-func (q *request) named(name []byte) bool { return slices.Contains(q.route.Fields, string(name)) }
+func (q *request) named(name []byte) bool {
+	is := slices.Contains(q.route.Fields, string(name))
+	if is {
+		q.rests(func(r *Rested) { note(r, &r.fields, string(name)) })
+	}
+	return is
+}
 
 // flag is a field that is true, false, null or absent. Some servers take "true" and 1 for true, so these are refused.
 func (q *request) flag(name string) (bool, *Refusal) {
@@ -58,6 +73,7 @@ func (q *request) allowed(model string) *Refusal {
 			"in models, as in models: ['*', %[1]s]", quote(model, 64), q.route.Name)
 	}
 	if len(q.route.Models) == 0 || route.Match(q.route.Models, model) {
+		q.rests(func(r *Rested) { note(r, &r.models, model) })
 		return nil
 	}
 	return refuse("model", "model %s is not on the list of route %s (models)", quote(model, 64), q.route.Name)
@@ -68,6 +84,7 @@ func (q *request) allowed(model string) *Refusal {
 func (q *request) provided(kind []byte, family string) *Refusal {
 	tools := q.route.ProviderTools
 	if slices.Contains(tools, string(kind)) || family != "" && slices.Contains(tools, family) {
+		q.rests(func(r *Rested) { note(r, &r.tools, tool{string(kind), family}) })
 		return nil
 	}
 	if family == "" {
