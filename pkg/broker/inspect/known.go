@@ -49,7 +49,10 @@ func (x *exchange) Judge(t *table) error {
 		x.body.most.Store(0)
 		return nil
 	}
-	return k.body(admitted)
+	if n := k.body(admitted); n != nil {
+		return n
+	}
+	return nil
 }
 
 // credential judges what was put on, and what was not.
