@@ -35,14 +35,16 @@ type conn struct {
 	by      atomic.Pointer[audit.Process]
 
 	mu      sync.Mutex
-	server  *net.TCPConn // nil until connected
-	uses    []use        // oldest first: what Recheck looks at
-	users   int          // goroutines, each of which calls done
-	ended   int          // directions that came to their end
-	broken  bool         // a write failed: the reader of that socket will see why
-	passed  bool         // what it is used for is passed on here, and not handed over
-	handed  bool         // it is the broker's
-	proxied bool         // it goes by the upstream proxy
+	server  *net.TCPConn   // nil until connected
+	uses    []use          // oldest first: what Recheck looks at
+	users   int            // goroutines, each of which calls done
+	ended   int            // directions that came to their end
+	broken  bool           // a write failed: the reader of that socket will see why
+	at      netip.AddrPort // where it is connected to, which need not be where it was going to
+	passed  bool           // what it is used for is passed on here, and not handed over
+	handed  bool           // it is the broker's
+	proxied bool           // it goes by the upstream proxy
+	proxy   string         // which one
 	over    bool
 	result  audit.Verdict
 	reason  string
@@ -132,11 +134,15 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.mu.Lock()
 	over := c.over
 	if !over {
-		c.server = server
+		c.server, c.at = server, c.to
 	}
 	c.mu.Unlock()
 	if over {
 		abort(server)
+		return nil, net.ErrClosed
+	}
+	// A policy that has come since was asked about where the connection was going to, and not about this.
+	if !c.stands(c.s.config.Policy(), map[use]ruling{}) {
 		return nil, net.ErrClosed
 	}
 	if !c.aside(r.name) {
@@ -151,7 +157,7 @@ func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
 		return c.s.dial(ctx, c.to)
 	}
 	c.mu.Lock()
-	c.proxied = true
+	c.proxied, c.proxy = true, c.s.config.Policy().Settings.UpstreamProxy.String()
 	c.mu.Unlock()
 	if c.s.config.Proxied == nil {
 		return nil, refusedProxied
@@ -163,17 +169,12 @@ func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
 	return c.s.config.Proxied(ctx, name, c.to)
 }
 
-// goes says whether c is connected, and by the upstream proxy.
-func (c *conn) goes() (onward, proxied bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.server != nil, c.proxied
-}
-
 // otherWay says whether what r is about would go another way than c does.
 func (c *conn) otherWay(r ruling) bool {
-	onward, proxied := c.goes()
-	return onward && r.proxied != proxied
+	p := c.s.config.Policy()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server != nil && (r.proxied != c.proxied || c.proxied && c.proxy != p.Settings.UpstreamProxy.String())
 }
 
 // reasonOf strips addresses and operations, which the event has already.
@@ -209,10 +210,17 @@ func (c *conn) isPassed() bool {
 	return c.passed
 }
 
+// claims are its uses, of where it is connected to if it is.
 func (c *conn) claims() []use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.uses)
+	uses := slices.Clone(c.uses)
+	for i := range uses {
+		if c.at.IsValid() {
+			uses[i].to, uses[i].anywhere = c.at, false
+		}
+	}
+	return uses
 }
 
 // end resets both sides, and close ends the connection in peace. The first call says how it ended.

@@ -256,17 +256,25 @@ func (s *Server) Recheck() {
 	p := s.config.Policy()
 	known := make(map[use]ruling)
 	for _, c := range s.conns.all() {
-		for _, u := range c.claims() {
-			r, ok := known[u]
-			if !ok {
-				r = s.observe(permit(p, u))
-				known[u] = r
-			}
-			if !r.allowed || r.inspected() && c.isPassed() || r.way == policy.Gated && c.otherWay(r) {
-				c.end(audit.Deny, refusedRevoked.Error())
-			}
+		c.stands(p, known)
+	}
+}
+
+// stands judges c by a policy, by whatever it is used for, and resets it if it is not allowed any more. What was ruled is
+// noted in known.
+func (c *conn) stands(p *policy.Policy, known map[use]ruling) bool {
+	for _, u := range c.claims() {
+		r, ok := known[u]
+		if !ok {
+			r = c.s.observe(permit(p, u))
+			known[u] = r
+		}
+		if !r.allowed || r.inspected() && c.isPassed() || r.way == policy.Gated && c.otherWay(r) {
+			c.end(audit.Deny, refusedRevoked.Error())
+			return false
 		}
 	}
+	return true
 }
 
 // direct decides whether c may pass by its address alone. If not, the name inside it

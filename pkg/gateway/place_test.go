@@ -66,6 +66,34 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// TestPlaceIsJudged: a connection is held against the address that it has gone on to by each policy that comes.
+func TestPlaceIsJudged(t *testing.T) {
+	alive := netip.MustParseAddr("198.51.100.2")
+	for next, stays := range map[string]bool{"ok.test": true, "ok.test !198.51.100.2": false, "other.test": false, "ok.test !198.51.100.3": true} {
+		r := ownRig(t, map[string][]netip.Addr{"ok.test": {alive}})
+		l := listen(t)
+		r.behind(netip.AddrPortFrom(alive, 443), l)
+		hello := helloOf(t, "ok.test")
+		serve(l, func(c *net.TCPConn) {
+			if _, err := io.CopyN(io.Discard, c, int64(len(hello))); err == nil {
+				c.Write(records(append([]byte{2, 0, 0, 80, 3, 3}, make([]byte, 80)...), 1<<14)) // as a ServerHello begins
+				io.Copy(c, c)
+			}
+		})
+		c := r.connect(siteTLS)
+		fmt.Fprint(c, hello)
+		if _, err := io.ReadFull(c, make([]byte, 5+86)); err != nil {
+			t.Fatal(err)
+		}
+		r.policy.Store(parsePolicy(t, strings.Fields(next)...))
+		r.Recheck()
+		fmt.Fprint(c, "pong")
+		if _, err := io.ReadFull(c, make([]byte, 4)); (err == nil) != stays {
+			t.Errorf("%q: %v", next, err)
+		}
+	}
+}
+
 // TestPlaceSecondName: a connection that goes on somewhere is not of use for a name that is not there.
 func TestPlaceSecondName(t *testing.T) {
 	alive := netip.MustParseAddr("198.51.100.2")

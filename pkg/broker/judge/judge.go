@@ -40,7 +40,9 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 	}
 	q := &request{route: r, path: path, root: root, rested: &Rested{}}
 	told, refused := q.body(e)
-	told.Rested = q.rested
+	if refused == nil {
+		told.Rested = q.rested
+	}
 	return told, refused
 }
 
