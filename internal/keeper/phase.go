@@ -129,6 +129,7 @@ func (k *keeper) bring(ctx context.Context, to string) error {
 		if err != nil {
 			return nil, err
 		}
+		k.rules.eras.Add(1) // flows of before that were silent meanwhile end, too
 		return k.adoptFiles(ctx, &files, p)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -54,6 +55,8 @@ type rules struct {
 
 	exporter identity // likewise
 	scraped  string   // where that is asked for metrics
+
+	eras atomic.Uint32 // phases that there have been
 
 	caveats []string // of the container, whatever the plan
 }
@@ -111,6 +114,9 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	}
 	c := r.fixed
 	c.Here = here(f.policy)
+	if (f.bundle.Phases != nil || f.bundle.Phase != policy.Run) && !r.reduced && c.Cell.Mark == 0 { // inside gVisor the guard has all flows, and ends them
+		c.Era = r.eras.Load() + 1
+	}
 	if r.own {
 		c.Inside.Own = gatedPorts(f.policy)
 	}

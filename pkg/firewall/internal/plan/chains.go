@@ -195,6 +195,12 @@ func (b *builder) output() Chain {
 
 // permitted lets out what the policy allows, and no question or connection around the guard.
 func (b *builder) permitted(c *Chain) {
+	if b.Era != 0 {
+		eras := Chain{Name: "eras"}
+		eras.add(leave, b.guardOwned()...)
+		b.era(&eras, jump("refuse"))
+		c.add(jump(b.chain(eras)))
+	}
 	// No query goes out but the guard's, not even in an established flow: a packet from a port that the guard used a
 	// moment ago is part of the guard's flow, and so is not redirected.
 	for _, p := range ported() {
@@ -287,6 +293,7 @@ func (b *builder) input() Chain {
 	if b.Sealed {
 		return c
 	}
+	b.era(&c, drop)
 	b.repliesIn(&c)
 	for _, e := range unreachable() {
 		c.add(accept, append([]Match{related}, e...)...)

@@ -61,6 +61,10 @@ type Config struct {
 	// Reduced plan, packets to these stay here. Others ignore it.
 	Local []netip.Prefix
 
+	// Era numbers the time in which a TCP flow of the agent's, or to it, goes on: one that began in another era ends,
+	// whatever its address is by now. 0: there is one era.
+	Era uint32
+
 	AgentUID uint32 // nothing that the agent sends is the answer of a DNS server
 
 	// AnyAgent says that the agent may have any uid, 0 too, as in a network that containers share. Then the rules can't

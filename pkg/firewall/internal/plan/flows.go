@@ -30,13 +30,26 @@ func (b *builder) onward() Chain {
 	return c
 }
 
+// era has each flow marked that begins, and leads those of other eras to v. Those of the guard, and of senders, are in
+// none: who has their sockets ends them.
+func (b *builder) era(c *Chain, v Verdict) {
+	if b.Era == 0 {
+		return
+	}
+	c.add(setCtMark(b.Era), tcp, fresh)
+	c.add(v, tcp, established, ofEra(b.Era).not(), ofEra(0).not())
+}
+
 // goingOn lets flows go on, those that went out and those that came in. Others have
 // been refused by then, such as what goes to a denied block.
 func (b *builder) goingOn(c *Chain) {
 	c.add(jump("onward"), b.guardOwned()...)
 	for _, f := range Families() {
 		c.add(accept, of(f), original, established, inSet(f.Kept(Agent).Name))
-		c.add(jump("leftover"), of(f), tcp, original, established, inSet(f.Kept(Gated).Name))
+		// With zones, what a socket of the guard's has left is in none of the flows here. Then this would be others'.
+		if !b.GuardZone {
+			c.add(jump("leftover"), of(f), tcp, original, established, inSet(f.Kept(Gated).Name))
+		}
 		// Nobody goes around the redirection. What began before there was one goes on, by the first of these rules.
 		for _, h := range redirectedTo() {
 			c.refuse(of(f), original, inSet(f.Leases(h).Name))

@@ -234,6 +234,7 @@ func (b *builder) outgoing() Chain {
 	for _, p := range ported() {
 		c.refuse(p, dport(53))
 	}
+	b.era(&c, jump("refuse"))
 	for _, f := range Families() {
 		for _, s := range b.allowed[f] {
 			c.add(accept, of(f), inSet(s))
@@ -256,6 +257,7 @@ func (b *builder) outgoing() Chain {
 func (b *builder) incoming() Chain {
 	c := Chain{Name: "incoming"}
 	c.add(drop, original)
+	b.era(&c, drop)
 	for _, e := range unreachable() {
 		c.add(accept, append([]Match{related}, e...)...)
 	}

@@ -201,7 +201,7 @@ func New(c Config) (Plan, error) {
 	}
 	b.addGateway()
 	if !c.Sealed {
-		p.Chains = append(p.Chains, b.onward(), leftover(), b.redirect())
+		p.Chains = append(p.Chains, b.onward(), b.leftover(), b.redirect())
 	}
 	if b.isCell() {
 		b.enclose()

@@ -126,6 +126,7 @@ func iif(index uint32) Match       { return is("iif", index) } // where it has c
 func oif(index uint32) Match       { return is("oif", index) } // where it is to go out
 func of(f Family) Match            { return is("meta nfproto", f) }
 func proto(p uint8) Match          { return is("meta l4proto", p) }
+func ofEra(n uint32) Match         { return is("ct mark", n) } // the flow began in it; 0: in none
 func dport(p uint16) Match         { return is("th dport", p) }
 func sport(p uint16) Match         { return is("th sport", p) }
 func icmpType(t uint8) Match       { return is("icmp type", t) }

@@ -178,11 +178,17 @@ func (c Config) listener() (out []netip.AddrPort) {
 	return out
 }
 
-// leftover decides what is sent to where a sender or the guard is connected, in a flow that it began. Sockets that it
+// leftover decides what is sent to where a sender or the guard is connected, in a flow that may be its own. Sockets that it
 // has closed have no owner, and still send what it had written, and the end. Others who send there may be in such a flow
 // by using its port again; but they begin anew, by a segment that is not let in here, and by a socket that they own.
-func leftover() Chain {
+//
+// With zones, an address that the agent reaches, or reached a moment ago, is none where a sender leaves anything: see others.
+// So what the agent's sockets have left does not go on there, when the agent may not.
+func (b *builder) leftover() Chain {
 	c := Chain{Name: "leftover"}
+	if b.GuardZone {
+		b.agents(&c, leave)
+	}
 	c.add(leave, held)
 	c.add(leave, tcp, first)
 	c.add(accept)
@@ -224,21 +230,28 @@ func (b *builder) senderZone(s sender) []Chain {
 // Of two senders to the same place, what is left is the first one's.
 func (b *builder) others(s sender) Chain {
 	c := Chain{Name: map[Holder]string{Broker: "others", Exporter: "exporter-others"}[s.For]}
+	b.agents(&c, accept)
 	for _, f := range Families() {
-		for _, set := range b.allowed[f] {
-			c.add(accept, of(f), inSet(set))
-		}
-		for _, h := range []Holder{Agent, Gated, Inspected} {
-			for _, set := range f.Of(h) {
-				c.add(accept, of(f), inSet(set.Name))
-			}
-		}
 		for _, set := range b.reaches(s, f) {
 			c.add(leave, of(f), inSet(set))
 		}
 	}
 	c.add(accept)
 	return c
+}
+
+// agents does v with what goes to where the agent, or the guard for it, may have a socket.
+func (b *builder) agents(c *Chain, v Verdict) {
+	for _, f := range Families() {
+		for _, set := range b.allowed[f] {
+			c.add(v, of(f), inSet(set))
+		}
+		for _, h := range []Holder{Agent, Gated, Inspected} {
+			for _, set := range f.Of(h) {
+				c.add(v, of(f), inSet(set.Name))
+			}
+		}
+	}
 }
 
 // sendersIn notes what has answered a sender, and lets in what would be denied. The rules behind decide about the rest:

@@ -40,6 +40,7 @@ var words = map[string]struct {
 	"fib saddr type":                {0, "-m addrtype ~ --src-type %v"},
 	"ct state":                      {0, "-m conntrack --ctstate %v"},
 	"ct status":                     {0, "-m conntrack --ctstate %v"},
+	"ct mark":                       {0, "-m connmark ~ --mark %v"},
 	"ct direction":                  {0, "-m conntrack --ctdir %v"},
 	"tcp flags & (fin|syn|rst|ack)": {0, "~ --tcp-flags FIN,SYN,RST,ACK %v"},
 	"tcp flags & (syn|ack)":         {0, "~ --tcp-flags SYN,ACK %v"},
@@ -188,7 +189,7 @@ func (r *xtRenderer) asked(d xtDraft, s plan.Set, v plan.Verdict) ([]xtDraft, er
 func seconds(d time.Duration) string { return fmt.Sprint(int(d.Seconds())) }
 
 // verdicts are what iptables is told of each, by family where they differ: with the chain
-// or list in the place of %to, and the number in that of %n.
+// or list in the place of %to, the number in that of %n, and the mark in that of %m.
 var verdicts = map[string]map[plan.Family]string{
 	"accept":                             {0: "-j ACCEPT"},
 	"drop":                               {0: "-j DROP"},
@@ -197,6 +198,7 @@ var verdicts = map[string]map[plan.Family]string{
 	"jump":                               {0: "-j %to"},
 	"redirect":                           {0: "-j REDIRECT --to-ports %n"},
 	"ct original zone set":               {0: "-j CT --zone-orig %n"},
+	"ct mark set":                        {0: "-j CONNMARK --set-mark %m"},
 	"update":                             {0: "-m recent --set --name %to --mask 0.0.0.0 --rdest"},
 	"reject with tcp reset":              {0: "-j REJECT --reject-with tcp-reset"},
 	"reject with icmpx admin-prohibited": {plan.IPv4: "-j REJECT --reject-with icmp-admin-prohibited", plan.IPv6: "-j REJECT --reject-with icmp6-adm-prohibited"},
@@ -216,7 +218,7 @@ func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
 		return nil, fmt.Errorf("no list of questions over IPv6: %w", nfnetlink.ErrUnsupported)
 	}
 	if texts, ok := verdicts[v.Do]; ok {
-		return strings.Fields(strings.NewReplacer("%to", xtPrefix+v.To, "%n", fmt.Sprint(v.N)).Replace(texts[0] + texts[r.family])), nil
+		return strings.Fields(strings.NewReplacer("%to", xtPrefix+v.To, "%n", fmt.Sprint(v.N), "%m", fmt.Sprint(v.M)).Replace(texts[0] + texts[r.family])), nil
 	}
 	s, err := r.plan.Set(v.To)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
@@ -83,6 +84,10 @@ func essence(rule string) []string {
 		case "--ctorigdst":
 			if a, err := netip.ParseAddr(value); err == nil {
 				value = a.String()
+			}
+		case "--mark": // in hexadecimal, as it is read
+			if n, err := strconv.ParseUint(value, 0, 32); err == nil {
+				value = strconv.FormatUint(n, 10)
 			}
 		case "-d", "-s": // of which there is more than one way to write it
 			if p, err := netip.ParsePrefix(value); err == nil {
