@@ -193,7 +193,7 @@ func TestTicketLeadsNowhereElse(t *testing.T) {
 	}
 	path := strings.TrimPrefix(b.Objects[0].Actions["upload"].Href, "http://"+r.addr)
 	rt := r.flows.Policy().routes()[0]
-	to := strings.Replace(rt.To, "api.test", "other.test", 1)
+	to := strings.Replace(rt.To, "api.test", "objects.test", 1)
 	for i := range rt.Endpoints {
 		if rt.Endpoints[i].To == rt.To {
 			rt.Endpoints[i].To = to
