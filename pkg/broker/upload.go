@@ -50,7 +50,11 @@ func (x *exchange) upload(r *http.Request, buffered *bufio.Reader) {
 		u.limit = route.MaxBody
 	}
 	x.up = u
-	context.AfterFunc(a.ctx, func() { u.Close() }) // the transport returns no sooner than its read does
+	context.AfterFunc(a.ctx, func() {
+		if x.ended() != nil {
+			u.Close() // the transport returns no sooner than its read does
+		}
+	})
 	if r.Header.Get("Expect") != "" && a.write([]byte(continues)) != nil {
 		a.fail(refusal(gone, errHungUp.Error()))
 		return
