@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -103,58 +104,16 @@ func (h *hosts) straight(ctx context.Context, host string, port uint16) (net.Con
 	return connect(ctx, addrs, port)
 }
 
-// nextAfter is how long one address is waited for before the next is tried beside it (RFC 8305, section 5).
-const nextAfter = 250 * time.Millisecond
-
 // connect connects to the first of addrs that answers.
 func connect(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	results := make(chan result)
-	begin := func(a netip.Addr) {
-		go func() {
-			var d net.Dialer
-			conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, port).String())
-			select {
-			case results <- result{conn, err}:
-			case <-ctx.Done():
-				if conn != nil {
-					conn.Close() // another one was first
-				}
-			}
-		}()
-	}
 	if len(addrs) == 0 {
 		return nil, errors.New("there is no address")
 	}
-	var errs []error
-	for begun := 0; len(errs) < len(addrs); {
-		var next <-chan time.Time
-		if begun < len(addrs) {
-			if begun == len(errs) { // nothing is under way
-				begin(addrs[begun])
-				begun++
-			}
-			next = time.After(nextAfter)
-		}
-		select {
-		case r := <-results:
-			if r.err == nil {
-				return r.conn, nil
-			}
-			errs = append(errs, r.err)
-		case <-next:
-			if begun < len(addrs) {
-				begin(addrs[begun])
-				begun++
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	r := race.Race[net.Conn]{After: race.After, Others: func(context.Context) []netip.Addr { return addrs[1:] }}
+	r.Dial = func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, port).String())
 	}
-	return nil, errors.Join(errs...)
+	conn, _, err := r.Connect(ctx, addrs[0])
+	return conn, err
 }

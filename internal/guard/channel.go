@@ -134,14 +134,28 @@ func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) 
 		return true, nil
 	}
 	asked := time.Now()
-	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
+	reply, err := g.askLease(ctx, name, addr)
 	if err != nil {
-		return false, fmt.Errorf("ask for the lease: %w", err)
+		return false, err
 	}
 	if !reply.Err {
 		g.known.note(name, addr, reply.Arg, asked.Add(reply.TTL))
 	}
 	return !reply.Err, nil
+}
+
+// beside asks the keeper where else on its port a name has leases.
+func (g *guard) beside(ctx context.Context, name string, addr netip.AddrPort) ([]netip.Addr, error) {
+	reply, err := g.askLease(ctx, name, addr)
+	return reply.Addrs, err
+}
+
+func (g *guard) askLease(ctx context.Context, name string, addr netip.AddrPort) (wire.Message, error) {
+	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
+	if err != nil {
+		return reply, fmt.Errorf("ask for the lease: %w", err)
+	}
+	return reply, nil
 }
 
 // locate resolves a name for the gate, and has what is found leased.

@@ -184,7 +184,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: allowed, Aside: g.probing.tries,
+		Policy: g.policy.Load, LeasedTo: g.leasedTo, Beside: g.beside, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: allowed, Aside: g.probing.tries,
 		Connections: maxRelays, Log: g.log, Own: c.Own, Locate: g.locate,
 	}
 	var files unix.Rlimit

@@ -112,10 +112,13 @@ func asked(m wire.Message) (e firewall.Element, ok bool) {
 	return firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}, true
 }
 
-// leasedTo answers the name gate: does the book have this address for this name?
+// leasedTo answers the name gate: does the book have this address for this name? And where else does the name have leases?
 func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
 	if e, ok := asked(m); ok {
-		reply.TTL, reply.Arg = l.books.Of(e.For).LeasedTo(m.Name, e)
+		ledger := l.books.Of(e.For)
+		reply.TTL, reply.Arg = ledger.LeasedTo(m.Name, e)
+		reply.Addrs = ledger.Beside(m.Name, e)
+		reply.Addrs = reply.Addrs[:min(len(reply.Addrs), wire.MaxLeaseAddrs)]
 	}
 	reply.Err = reply.TTL == 0
 	return reply

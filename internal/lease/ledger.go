@@ -289,6 +289,20 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, 
 	return left, l.edition.Load()
 }
 
+// Beside returns where else this very name has the port of e open.
+func (l *Ledger) Beside(name string, e firewall.Element) (addrs []netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if nl := l.names[l.policy.Lookup(name).Name]; nl != nil {
+		for _, o := range nl.leases {
+			if there := o.Element(); there.Addr != e.Addr && portOf(there) == portOf(e) && o.expires > l.now() {
+				addrs = append(addrs, there.Addr)
+			}
+		}
+	}
+	return addrs
+}
+
 // Open returns the addresses that this very name has open, and how long the first of them to end is.
 func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	l.mu.Lock()

@@ -16,7 +16,7 @@ const (
 	OpPing                      // keeper: still there?
 	OpPong                      // child: yes, with its counters
 	OpLease                     // guard: these addresses answer this name, with flag ForBroker or ForExporter for those; keeper: these were admitted
-	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err
+	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err; beside that, where else on this port the name has leases
 	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead; to the broker: the start is over, serve
 	OpPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 	OpDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err

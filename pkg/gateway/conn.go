@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -21,8 +22,9 @@ type conn struct {
 	peer   netip.AddrPort // who has made it
 	client *net.TCPConn
 	from   *source        // of client
-	to     netip.AddrPort // the original destination, or instead of one of Config.Own, where it goes on to
-	own    bool           // it came to one of those, and does not go on yet
+	to     netip.AddrPort // the original destination
+	at     netip.AddrPort // where it goes on to, which is the same until another address answers in its place
+	own    bool           // it came to one of Config.Own, and does not go on yet
 	places []netip.Addr   // where it may go on to then
 	work   *sync.WaitGroup
 	stop   context.CancelFunc // ends what the judging waits for
@@ -97,6 +99,7 @@ func (c *conn) prepare(own netip.AddrPort) error {
 		return refusedNoOriginal
 	}
 	c.to = unmap(to)
+	c.at = c.to
 	if c.to == own || c.to == unmap(c.client.LocalAddr().(*net.TCPAddr).AddrPort()) {
 		return refusedDirect
 	}
@@ -122,7 +125,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()
-	server, err := c.goOn(ctx, r)
+	server, at, err := c.goOn(ctx, r)
 	if err != nil {
 		verdict := audit.Allow // the server's refusal, not ours
 		if r.proxied {
@@ -130,6 +133,10 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 		}
 		c.end(verdict, "could not connect: "+reasonOf(err))
 		return nil, err
+	}
+	if at != c.at && !c.moved(at, r) {
+		abort(server)
+		return nil, refusedRevoked
 	}
 	c.mu.Lock()
 	over := c.over
@@ -151,10 +158,10 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	return newSource(server)
 }
 
-// onward connects to the original destination, straight or by the upstream proxy. One way is never tried for the other.
-func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
+// onward connects to an address, straight or by the upstream proxy. One way is never tried for the other.
+func (c *conn) onward(ctx context.Context, r ruling, to netip.AddrPort) (*net.TCPConn, error) {
 	if !r.proxied {
-		return c.s.dial(ctx, c.to)
+		return c.s.dial(ctx, to)
 	}
 	c.mu.Lock()
 	c.proxied, c.proxy = true, c.s.config.Policy().Settings.UpstreamProxy.String()
@@ -162,11 +169,7 @@ func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
 	if c.s.config.Proxied == nil {
 		return nil, refusedProxied
 	}
-	name := r.name
-	if r.via.name != "" { // of a proxy of the agent's, which is reached by another one
-		name = r.via.name
-	}
-	return c.s.config.Proxied(ctx, name, c.to)
+	return c.s.config.Proxied(ctx, r.leased(), to)
 }
 
 // otherWay says whether what r is about would go another way than c does.
@@ -179,11 +182,15 @@ func (c *conn) otherWay(r ruling) bool {
 
 // reasonOf strips addresses and operations, which the event has already.
 func reasonOf(err error) string {
+	others := ""
+	if all, ok := errors.AsType[*race.Failed](err); ok {
+		err, others = all.First, all.Others()
+	}
 	var op *net.OpError
 	for errors.As(err, &op) {
 		err = op.Err
 	}
-	return err.Error()
+	return err.Error() + others
 }
 
 // claim notes what the connection is about to be used for. It comes before the decision,
@@ -314,7 +321,7 @@ func (c *conn) look() {
 }
 
 // aside says whether what the connection is used for, under name, is not to be counted.
-func (c *conn) aside(name string) bool { return c.to.IsValid() && c.s.config.Aside(name, c.to.Addr()) }
+func (c *conn) aside(name string) bool { return c.to.IsValid() && c.s.config.Aside(name, c.at.Addr()) }
 
 // done is called by each user once. The last one records the connection.
 func (c *conn) done() {
@@ -342,7 +349,10 @@ func (c *conn) record() {
 		e.Name, e.Rule = by.name, by.rule.String()
 	}
 	if c.to.IsValid() {
-		e.IP, e.Port = c.to.Addr().String(), c.to.Port()
+		e.IP, e.Port = c.at.Addr().String(), c.at.Port()
+	}
+	if c.at != c.to && !slices.Contains(c.s.config.Own, c.to.Addr()) {
+		e.Reason += "; " + c.to.Addr().String() + " did not answer"
 	}
 	if first.enforce != "" {
 		e.Reason = first.Error() + "; " + e.Reason

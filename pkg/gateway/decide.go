@@ -90,7 +90,7 @@ func (c *conn) decide(ctx context.Context, raw string, u use) ruling {
 	if !ok {
 		return ruling{name: raw, port: c.to.Port(), why: refusedName}
 	}
-	u.name, u.to, u.anywhere = name, c.to, c.own
+	u.name, u.to, u.anywhere = name, c.at, c.own
 	c.claim(u)
 	r := c.s.observe(c.permit(u))
 	switch {
@@ -139,7 +139,7 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 		name := strings.Clone(rule.Name) // else a part of the policy's text
 		switch why := c.leasedTo(ctx, name); why {
 		case nil:
-			u := use{name: name, to: c.to, plain: true, target: target}
+			u := use{name: name, to: c.at, plain: true, target: target}
 			c.claim(u)
 			r := c.permit(u)
 			if _, err := netip.ParseAddr(target.host); err != nil { // a name
@@ -161,7 +161,7 @@ func (c *conn) leasedTo(ctx context.Context, name string) *refusal {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
 	defer cancel()
-	held, err := c.s.config.LeasedTo(ctx, name, c.to)
+	held, err := c.s.config.LeasedTo(ctx, name, c.at)
 	switch {
 	case err != nil:
 		c.s.config.Log.Warn("the name gate can't ask about a lease", "error", err)

@@ -122,7 +122,7 @@ func (x *exchange) record(v audit.Verdict, r ruling, reason string) {
 	if v == audit.Deny || r.enforce != "" {
 		find = x.c.s.config.Find
 	}
-	x.c.s.config.Record(audit.Event{Kind: audit.HTTP, Verdict: v, Enforce: r.enforce, Name: r.name, IP: x.c.to.Addr().String(), Port: r.port,
+	x.c.s.config.Record(audit.Event{Kind: audit.HTTP, Verdict: v, Enforce: r.enforce, Name: r.name, IP: x.c.at.Addr().String(), Port: r.port,
 		Proto: "tcp", Rule: r.rule.String(), Reason: reason}.By(x.c.findOut(find)))
 }
 

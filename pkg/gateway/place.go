@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -22,43 +23,81 @@ func (c *conn) place(ctx context.Context, r ruling) ruling {
 	if err != nil {
 		c.s.config.Log.Info("the name gate finds no address", "name", r.name, "error", err)
 	}
-	p, port := c.s.config.Policy(), policy.Port{Proto: policy.TCP, Number: c.to.Port()}
-	c.places = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		return slices.Contains(c.s.config.Own, a) || !slices.Contains(p.Admit(r.name, a), port)
-	})
+	c.places = c.admitted(r.name, addrs)
 	switch {
 	case len(c.places) == 0:
 		return r.no(refusedNowhere)
-	case r.proxied && p.Settings.UpstreamProxy.ByName: // which it is asked for once
+	case r.proxied && c.s.config.Policy().Settings.UpstreamProxy.ByName: // which it is asked for once
 		c.places = c.places[:1]
 	}
 	return r
 }
 
-// goOn connects to where the connection was going to, or to the first of its places that answers.
-func (c *conn) goOn(ctx context.Context, r ruling) (_ *net.TCPConn, err error) {
-	if !c.own {
-		return c.onward(ctx, r)
+// proxiedAfter is race.After by the upstream proxy, which may have far to go by itself.
+const proxiedAfter = 2 * time.Second
+
+// goOn connects to where the connection was going to, or to another address of the name. The kernel has accepted the
+// connection for the gate, so the client believes that its address answers, and tries no other.
+func (c *conn) goOn(ctx context.Context, r ruling) (conn *net.TCPConn, at netip.AddrPort, err error) {
+	port := c.to.Port()
+	run := race.Race[*net.TCPConn]{After: race.After, Room: c.s.room, Dial: func(ctx context.Context, a netip.Addr) (*net.TCPConn, error) {
+		return c.onward(ctx, r, netip.AddrPortFrom(a, port))
+	}}
+	if r.proxied {
+		run.After = proxiedAfter
 	}
-	c.own = false
-	each := max(time.Second, c.s.limits.dial/time.Duration(len(c.places)))
-	if r.proxied { // it is the proxy that does not answer, whatever it is asked for
-		each = c.s.limits.dial
+	first := c.to.Addr()
+	switch {
+	case c.own:
+		first = c.places[0]
+		run.Others = func(context.Context) []netip.Addr { return c.places }
+	case r.enforce != "" || r.way != policy.Gated && r.via.name == "":
+	case r.proxied && c.s.config.Policy().Settings.UpstreamProxy.ByName: // which would be asked for the same
+	default:
+		run.Others = func(ctx context.Context) []netip.Addr { return c.beside(ctx, r.leased()) }
 	}
-	for _, a := range c.places {
-		c.to = netip.AddrPortFrom(a, c.to.Port())
-		bounded, cancel := context.WithTimeout(ctx, each)
-		conn, failed := c.onward(bounded, r)
-		cancel()
-		switch {
-		case failed == nil:
-			return conn, nil
-		case ctx.Err() == nil || err == nil: // else what had no time left says less than the one before
-			err = failed
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	conn, addr, err := run.Connect(ctx, first)
+	return conn, netip.AddrPortFrom(addr, port), err
+}
+
+// leased is the name that the address is leased to.
+func (r ruling) leased() string {
+	if r.via.name != "" {
+		return r.via.name
 	}
-	return nil, err
+	return r.name
+}
+
+// beside returns where else a connection to a name may go.
+func (c *conn) beside(ctx context.Context, name string) []netip.Addr {
+	if c.s.config.Beside == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
+	defer cancel()
+	addrs, err := c.s.config.Beside(ctx, name, c.to)
+	if err != nil && ctx.Err() == nil {
+		c.s.config.Log.Warn("the name gate can't ask for other addresses", "error", err)
+	}
+	return c.admitted(name, addrs)
+}
+
+// admitted are those of addrs that the policy lets name have on this port.
+func (c *conn) admitted(name string, addrs []netip.Addr) []netip.Addr {
+	p, port := c.s.config.Policy(), policy.Port{Proto: policy.TCP, Number: c.to.Port()}
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		return slices.Contains(c.s.config.Own, a) || !slices.Contains(p.Admit(name, a), port)
+	})
+}
+
+// moved notes that c goes on to at, and says whether the policy still lets it. From now on, that address is what each use
+// is held against.
+func (c *conn) moved(at netip.AddrPort, r ruling) bool {
+	c.at, c.own, c.leased = at, false, []string{r.leased()}
+	c.mu.Lock()
+	for i := range c.uses {
+		c.uses[i].to, c.uses[i].anywhere = at, false
+	}
+	c.mu.Unlock()
+	return !slices.ContainsFunc(c.claims(), func(u use) bool { return !c.s.observe(c.permit(u)).allowed })
 }

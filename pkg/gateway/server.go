@@ -13,12 +13,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. All but Direct, Hand, Proxied, Own, Locate and Monitor is needed.
+// Config is what a Server works with. All but Beside, Direct, Hand, Proxied, Own, Locate and Monitor is needed.
 type Config struct {
 	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
@@ -26,6 +27,10 @@ type Config struct {
 	// LeasedTo says whether addr is leased to that very name, in lower case and without
 	// a trailing dot. An error refuses the connection. It is called concurrently.
 	LeasedTo func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
+
+	// Beside returns where else on addr's port that very name has leases: another of these addresses is connected to if
+	// addr does not answer. It is called concurrently. Nil: nowhere.
+	Beside func(ctx context.Context, name string, addr netip.AddrPort) ([]netip.Addr, error)
 
 	// Monitor lets a name through that has no permission or no lease, and records both verdicts.
 	Monitor bool
@@ -74,6 +79,9 @@ type limits struct {
 	idle     time.Duration // either way; a peer that vanishes is noticed by TCP keep-alive
 }
 
+// maxBeside bounds attempts to connect beside the first of each connection. Each takes a descriptor.
+const maxBeside = 256
+
 // Stats counts connections since the Server was made.
 type Stats struct {
 	Allowed, Refused uint64
@@ -84,9 +92,10 @@ type Stats struct {
 type Server struct {
 	config   Config
 	limits   limits
-	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error) // always to the original destination
-	original func(*net.TCPConn) (netip.AddrPort, error)                  // where a redirected connection was going to
+	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error)
+	original func(*net.TCPConn) (netip.AddrPort, error) // where a redirected connection was going to
 	conns    registry
+	room     race.Room // for attempts to connect beside the first of a connection
 
 	allowed, refused atomic.Uint64
 }
@@ -100,6 +109,7 @@ func New(c Config) (*Server, error) {
 		config: c,
 		limits: limits{sniffing: 512, hello: 5 * time.Second, head: 10 * time.Second, dial: 10 * time.Second, held: 2 * time.Second,
 			hand: 2 * time.Second, idle: 2 * time.Hour},
+		room:     make(race.Room, max(1, min(maxBeside, c.Connections/8))),
 		dial:     dial,
 		original: OriginalDestination,
 		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
