@@ -34,6 +34,8 @@ func TestRequestWithBodyIsTheLast(t *testing.T) {
 			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
 		{"chunks", "DELETE / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
 			"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"},
+		{"of a GET", "GET /_search HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 2\r\n\r\n{}",
+			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
 		{"no end", "OPTIONS * HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 200 OK\r\n\r\nok", "HTTP/1.1 200 OK\r\n\r\nok"},
 	} {
 		t.Run(tt.label, func(t *testing.T) {

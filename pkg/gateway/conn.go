@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/race"
@@ -275,6 +276,10 @@ func abort(conn *net.TCPConn) error {
 }
 
 func (c *conn) refuse(err error) {
+	if c.from != nil && !c.from.spoke && (err == io.EOF || errors.Is(err, syscall.ECONNRESET)) {
+		c.end(audit.Info, refusedHungUp.Error()) // who only looks whether a port is open was denied nothing
+		return
+	}
 	reason := reasonOf(err)
 	if no, ok := errors.AsType[denial](err); ok {
 		c.findOut(c.s.config.Find)
@@ -357,7 +362,7 @@ func (c *conn) record() {
 	if first.enforce != "" {
 		e.Reason = first.Error() + "; " + e.Reason
 	}
-	if c.server == nil && !c.handed && !c.aside(first.name) {
+	if c.server == nil && !c.handed && c.result != audit.Info && !c.aside(first.name) {
 		c.s.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by.Load()))

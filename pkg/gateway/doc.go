@@ -3,8 +3,9 @@
 //
 // The kernel redirects TCP to named entries to a Server: to ports 80 and 443, and to those of which the policy says what
 // they carry. It reads the TLS ClientHello or the HTTP
-// request heads, and connects onward to the original address (it resolves nothing) only if the policy allows the name
-// on that port and the address is leased to that very name. TLS is not broken. What fails is
+// request heads, and connects onward only if the policy allows the name on that port and the original address is leased
+// to that very name. If that address does not answer, others that are leased to the name are tried beside it (RFC 8305):
+// the client can't, since its connection was accepted. TLS is not broken. What fails is
 // reset at once, if the client can't be told: an HTTP request gets a 403 that says why, and a ClientHello that was judged
 // the alert access_denied. All are recorded.
 //
@@ -39,6 +40,6 @@
 // the provider of an allowed outer one. Where that matters, don't allow names on providers that serve strangers under
 // the same address.
 //
-// A redirected connection is accepted before the server was asked, so a server that
-// refuses connections shows as a reset.
+// A redirected connection is accepted before the server was asked, so where no address answers, that shows as a reset. To
+// ask the server first would tell it of connections that are then refused.
 package gateway

@@ -31,7 +31,7 @@ var (
 	refusedNowhere = &refusal{"no address of the name was found"}
 
 	// A ClientHello.
-	refusedNotTLS    = &refusal{"not tls"}
+	refusedNotTLS    = &refusal{"not tls: another protocol passes on this port if the entry says direct"}
 	refusedSSL2      = &refusal{"sslv2 hello"}
 	refusedRecord    = &refusal{"malformed tls record"}
 	refusedNotHello  = &refusal{"tls does not begin with a client hello"}
@@ -46,7 +46,7 @@ var (
 	refusedECH       = &refusal{"encrypted client hello, which the policy refuses"}
 
 	// An HTTP request.
-	refusedNotHTTP      = &refusal{"not http/1"}
+	refusedNotHTTP      = &refusal{"not http/1: another protocol passes on this port if the entry says direct"}
 	refusedHTTP2        = &refusal{"http/2 without tls"}
 	refusedHeadSize     = &refusal{"request head is too long"}
 	refusedControl      = &refusal{"control character in the request head"}

@@ -161,8 +161,9 @@ func (r *request) framing(f fields, minor int) error {
 		}
 		r.length = n
 	}
-	// Servers are known to overlook a body that is unusual, and to read it as the next request.
-	if r.length != 0 && slices.Contains([]string{"GET", "HEAD", "TRACE", "CONNECT"}, strings.ToUpper(r.method)) {
+	// Servers are known to overlook a body that is unusual, and to read it as the next request. Elasticsearch's clients
+	// send one with a GET: as any other with a body, it is the last of its connection.
+	if r.length != 0 && slices.Contains([]string{"HEAD", "TRACE", "CONNECT"}, strings.ToUpper(r.method)) {
 		return refusedBody
 	}
 	r.expect = len(expects) == 1 && minor == 1 && r.length != 0

@@ -35,6 +35,7 @@ type source struct {
 	buf   *buffer // nil while nothing is held
 	r, w  int     // buf[r:w] is held
 	moved int64   // by step, since the beginning
+	spoke bool    // a byte has come
 
 	attempt func(fd uintptr) bool // the method try, bound once
 	limit   int64                 // of a splice; 0 is none
@@ -110,6 +111,7 @@ func (s *source) try(fd uintptr) bool {
 	}
 	if n > 0 {
 		s.w += n
+		s.spoke = true
 		return true
 	}
 	if s.r == s.w {

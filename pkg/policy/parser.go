@@ -104,6 +104,9 @@ func (ps *parser) rule(r *Rule) {
 	if f.idle {
 		return
 	}
+	if what := lookalike(r.Name); what != "" && !r.Deny {
+		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: what})
+	}
 	if what := r.dropIdle(); what != "" {
 		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: what + " has no effect here: it is about HTTP on port 80 of a name"})
 	}
