@@ -168,6 +168,7 @@ func (a *agent) spec() privdrop.Spec {
 	spec := privdrop.Spec{
 		Identity: a.identity, Dir: stage.Workspace,
 		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // as gVisor needs it, see reducible
+		Nice: settings.Nice,
 	}
 	for k, v := range env {
 		spec.Env = append(spec.Env, k+"="+v)

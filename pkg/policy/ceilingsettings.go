@@ -108,6 +108,7 @@ func (c *Ceiling) fix(s *Settings, ps *parser, took func(key, text, left, why st
 		{"session.clipboard", func() bool { return replace(&s.Session.Clipboard, s.Session.Clipboard && top.Session.Clipboard) }},
 		{"tls.ech", func() bool { return top.TLS.ECH == "refuse" && replace(&s.TLS.ECH, top.TLS.ECH) }},
 		{"user_namespaces", func() bool { return replace(&s.UserNamespaces, s.UserNamespaces && top.UserNamespaces) }},
+		{"nice", func() bool { return replace(&s.Nice, max(s.Nice, top.Nice)) }},
 	} {
 		if _, fixed := c.set[f.key]; !fixed {
 			continue

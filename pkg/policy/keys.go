@@ -60,6 +60,7 @@ func (ps *parser) keys() []key {
 		{name: "broker", read: ps.broker},
 		{name: "agents", read: ps.agents},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
+		{name: "nice", read: setting(ps, &s.Nice, niceness)},
 	}
 }
 
@@ -149,6 +150,15 @@ func number(high int) func(key, text string) (int, string) {
 		}
 		return n, ""
 	}
+}
+
+// niceness reads one that is no privilege.
+func niceness(key, text string) (int, string) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 19 {
+		return 0, key + " is a number from 0 to 19"
+	}
+	return n, ""
 }
 
 // span reads seconds, or a number with a unit.

@@ -48,6 +48,7 @@ type Settings struct {
 	Inspected      []route.Inspected `json:"inspected,omitempty"` // the names that the broker looks into, in file order
 	Agents         []Agent           `json:"agents,omitempty"`    // of a gateway that keeps several, each by its own policy
 	UserNamespaces bool              `json:"user_namespaces"`     // the agent may make namespaces and mount in them
+	Nice           int               `json:"nice"`                // of the agent, see nice(2); 0: it goes as first as agent-init does
 }
 
 // ttl is a time that JSON has in words.
@@ -65,6 +66,6 @@ func defaults() (s Settings) {
 	s.Approvals.Most, s.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
 	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	s.TLS.ECH = "pass"
-	s.UserNamespaces = true
+	s.UserNamespaces, s.Nice = true, 10
 	return s
 }

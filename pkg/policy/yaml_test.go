@@ -41,6 +41,7 @@ limits: {addrs_per_name: 8, leases: 1000, new_names_per_wildcard_per_minute: 10}
 log: {stdout: true, max_size: 1MiB, files: 5}
 session: {clipboard: false}
 user_namespaces: false
+nice: 3
 `)
 	var want Settings
 	want.Inbound = []Port{{TCP, 3000}, {UDP, 53}}
@@ -50,6 +51,7 @@ user_namespaces: false
 	want.SelfTest.Reach = []string{"registry.corp.example:443", "10.200.0.1:11434"}
 	want.SelfTest.Block = []string{"example.org:443", "[2001:db9::1]:53"}
 	want.DNS.Upstream = []string{"192.0.2.53:53", "[2001:db8::53]:5353", "tls://192.0.2.54:853#dns.example"}
+	want.Nice = 3
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(2*time.Minute), 50
 	want.Approvals, want.Telemetry = defaults().Approvals, defaults().Telemetry
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 8, 1000, 10
@@ -80,7 +82,7 @@ user_namespaces: false
 }
 
 func TestYAMLDefaults(t *testing.T) {
-	want := Settings{Inbound: []Port{}, UserNamespaces: true}
+	want := Settings{Inbound: []Port{}, UserNamespaces: true, Nice: 10}
 	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
 	want.Telemetry = Telemetry{Protocol: "http/protobuf", Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
@@ -191,6 +193,8 @@ func TestYAMLErrors(t *testing.T) {
 		{"limits: {lease: 1}\n", `p.yaml:1:10: unknown key: "lease" (did you mean leases?)`},
 		{"limits: {leases: 0}\n", `p.yaml:1:18: limits.leases is a number from 1 to 1000000: "0"`},
 		{"user_namespaces: never\n", `p.yaml:1:18: user_namespaces is true or false: "never"`},
+		{"nice: -1\n", `p.yaml:1:7: nice is a number from 0 to 19: "-1"`},
+		{"nice: 20\n", `p.yaml:1:7: nice is a number from 0 to 19: "20"`},
 		{"session: {clipboard: off}\n", `p.yaml:1:22: session.clipboard is true or false: "off"`},
 		{"log: {stdout: yes}\n", `p.yaml:1:15: log.stdout is true or false: "yes"`},
 		{"log: {max_size: 1}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "1"`},

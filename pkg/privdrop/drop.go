@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -31,6 +33,11 @@ func drop(s Spec) error {
 	// A session keyring of root's would go along. Where this is refused, as by container engines, so is every other use
 	// of keyrings; and the filter below denies them all.
 	_, _, _ = unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+	if s.Nice > 0 {
+		if err := standBack(s.Nice); err != nil {
+			return fmt.Errorf("stand back from others: %w", err)
+		}
+	}
 
 	if err := dropCapabilities(); err != nil {
 		return err
@@ -84,6 +91,37 @@ func switchCoreOff() error {
 		return fmt.Errorf("switch core dumps off: %w", err)
 	}
 	return nil
+}
+
+// standBack makes the niceness of the calling thread at least n, for good: who has neither the capability nor a limit that
+// says so can't lower it, nor be scheduled in real time.
+func standBack(n int) error {
+	for _, limit := range []int{unix.RLIMIT_NICE, unix.RLIMIT_RTPRIO} {
+		if err := unix.Setrlimit(limit, &unix.Rlimit{}); err != nil {
+			return err
+		}
+	}
+	was, err := niceness()
+	if err != nil {
+		return err
+	}
+	if was < n {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n); err != nil {
+			return err
+		}
+	}
+	if sid, err := unix.Getsid(0); err == nil && sid == unix.Getpid() {
+		// Where sessions are what the kernel shares processors among, see sched(7), this one is ours alone. There may be no
+		// such file, and a new session begins anew.
+		_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(n)), 0)
+	}
+	return nil
+}
+
+// niceness is that of the calling thread. The system call returns it the other way round, so that it is never negative.
+func niceness() (int, error) {
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	return 20 - n, err
 }
 
 // dropCapabilities empties the sets that survive an exec: ambient, bounding.

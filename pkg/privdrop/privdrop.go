@@ -38,6 +38,10 @@ type Spec struct {
 	// filter can tell what they send and get from what the kernel itself does.
 	DenyPing bool `json:"deny_ping,omitempty"`
 
+	// Nice is how far the command stands back from others where processors are short (nice(2)); 0: as far as the caller does.
+	// It can't be less than the caller's, and neither the command nor what it starts can lower it.
+	Nice int `json:"nice,omitempty"`
+
 	KeepFDs int `json:"keep_fds,omitempty"` // how many descriptors from 3 on the command gets: all others above 2 are closed
 
 	// ParentPID, if not 0, is the pid of the process that started this one: the command is killed

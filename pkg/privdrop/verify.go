@@ -22,7 +22,24 @@ func verify(s Spec) error {
 	if err := checkSecurebits(); err != nil {
 		return err
 	}
+	if s.Nice > 0 && !OnGVisor() { // which shares processors as it likes
+		if err := standsBack(s.Nice); err != nil {
+			return err
+		}
+	}
 	return tryRoot()
+}
+
+func standsBack(n int) error {
+	switch is, err := niceness(); {
+	case err != nil:
+		return fmt.Errorf("read the niceness: %w", err)
+	case is < n:
+		return fmt.Errorf("the niceness is %d, not %d", is, n)
+	case unix.Setpriority(unix.PRIO_PROCESS, 0, n-1) == nil:
+		return errors.New("the niceness can be lowered")
+	}
+	return nil
 }
 
 func checkSecurebits() error {

@@ -1,0 +1,37 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabStandsBack: what is started for the agent leaves the processor to its keepers, in each way to start it, and can't
+// be had to come forward. The policy may say otherwise.
+func TestLabStandsBack(t *testing.T) {
+	const look = "awk '{print $19}' /proc/self/stat; nice -n -1 awk '{print $19}' /proc/self/stat 2>/dev/null"
+	for setting, want := range map[string]int{"": 10, "nice: 0\n": 0, "nice: 15\n": 15} {
+		t.Run(strings.TrimSpace("policy "+setting), func(t *testing.T) {
+			w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(setting)}}})
+			if w.mode == "up" || w.mode == "sidecar" {
+				t.Skip("the agent is started by somebody else there")
+			}
+			if r := w.root("agent-init", "exec", "--", "sh", "-c", look); r.Stdout != fmt.Sprintf("%d\n%[1]d\n", want) {
+				t.Errorf("exec: %s", r)
+			}
+			// The command itself, its sessions and all others of its uid.
+			all := w.root("sh", "-c", fmt.Sprintf("for p in /proc/[0-9]*; do grep -q '^Uid:.*\t%d\t' $p/status && awk '{print $19}' $p/stat; done | sort -u", lab.AgentUID))
+			if all.Stdout != fmt.Sprintln(want) {
+				t.Errorf("the agent's processes: %s", all)
+			}
+			for _, who := range []string{"guard", "__sessions"} {
+				own := w.root("sh", "-c", "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -q '^agent-init "+who+"' && awk '{print $19}' $p/stat; done | sort -u")
+				if s := strings.TrimSpace(own.Stdout); s != "0" && s != "" {
+					t.Errorf("%s: %s", who, own)
+				}
+			}
+		})
+	}
+}
