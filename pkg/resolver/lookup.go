@@ -140,7 +140,11 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	}
 	found := make(chan *audit.Process, 1)
 	go func() { found <- who.process(who.find) }()
-	m, err := s.find(asking, who.question)
+	var err error
+	m := s.cache.former(who.question, time.Now())
+	if m == nil {
+		m, err = s.find(asking, who.question)
+	}
 	who.by = <-found
 	// The policy may have changed meanwhile. What is in force now decides.
 	p := s.config.Policy()
@@ -160,7 +164,11 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 		a = s.admit(ctx, p, match, m, who)
 	}
 	now := time.Now()
-	s.cache.put(who.question, &entry{answer: *a, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
+	e := &entry{answer: *a, expires: now.Add(time.Duration(a.ttl) * time.Second)}
+	if err == nil && a.rcode != dns.RcodeServerFailure {
+		e.keepReply(m)
+	}
+	s.cache.put(who.question, e, p, now)
 	return a
 }
 

@@ -172,6 +172,7 @@ func (s *Server) SetUpstreams(list []policy.Upstream) error {
 		u := newUpstreams(list, sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
 		u.stream, u.believe = s.config.Stream, s.config.Believe
 		s.upstreams.Store(u)
+		s.cache.forget()
 	}
 	return nil
 }
