@@ -33,7 +33,11 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			g.asks.End(m)
 		case wire.OpPing:
 			g.bursts.GiveBack()
-			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})
+			pong := wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()}
+			if by := g.health.Look(time.Now()).By; by.IsValid() {
+				pong.Addrs, pong.Port = []netip.Addr{by.Addr()}, by.Port()
+			}
+			err = g.channel.Deliver(pong)
 		case wire.OpProbing:
 			if e := g.probing.adoptPlan(file); e != nil {
 				g.log.Error("taking the plan of the self-test", "error", e)
@@ -73,7 +77,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	ups, err := upstream.Of(p, g.servers)
+	ups, err := upstream.Of(p)
 	if err != nil {
 		return err
 	}

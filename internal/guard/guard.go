@@ -40,14 +40,14 @@ type guard struct {
 	asks     *wire.Asks
 	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
-	routes   routes // the hosts of the broker's
+	health   resolver.Health // of its servers
+	routes   routes          // the hosts of the broker's
 
 	collector routes // of the exporter's
 
 	gate     *gateway.Server
-	servers  []netip.AddrPort // of resolv.conf
-	broker   uint32           // its uid; 0: there is none
-	exporter uint32           // likewise
+	broker   uint32 // its uid; 0: there is none
+	exporter uint32 // likewise
 	known    *known
 	holds    *holds
 	agent    uint32 // its uid
@@ -134,8 +134,8 @@ func Run(ctx context.Context) error {
 
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	g := &guard{
-		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(), bursts: stage.SmallBursts(),
+		log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
+		broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(), bursts: stage.SmallBursts(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
@@ -162,15 +162,15 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	if c.Shared {
 		believe = believer(sockets, c.Engine)
 	}
-	ups, err := upstream.Of(g.policy.Load(), c.Servers)
+	ups, err := upstream.Of(g.policy.Load())
 	if err != nil {
 		return err
 	}
 	g.rooted = overTLS(ups)
 	rc := resolver.Config{
-		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: orNobody(allowed), Log: g.log,
+		Policy: g.policy.Load, Upstreams: ups, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: orNobody(allowed), Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
-		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own,
+		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own, Health: &g.health,
 	}
 	if !c.Monitor { // which answers for every name
 		rc.Hold = func(name string, who func() *audit.Process) <-chan struct{} { return g.hold(ctx, name, who) }
@@ -205,13 +205,22 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 }
 
 func (g *guard) stats() wire.Stats {
-	s, t := g.resolver.Stats(), g.gate.Stats()
+	s, t, h := g.resolver.Stats(), g.gate.Stats(), g.health.Look(time.Now())
 	return wire.Stats{
+		Answered: nanos(h.Answered), Silent: nanos(h.Silent), LatelyAsked: h.Asked, LatelyFailed: h.Failed,
 		Queries: s.Queries.Load(), Allowed: s.Allowed.Load(), Denied: s.Denied.Load(), Cached: s.Cached.Load(), Asked: s.Asked.Load(),
 		Failed: s.Failed.Load(), Stripped: s.Stripped.Load(), AskedNanos: s.AskedNanos.Load(),
 		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
 		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(),
 	}
+}
+
+// nanos is t since 1970, 0 if it is none.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 type inherited struct {

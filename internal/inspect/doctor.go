@@ -302,6 +302,8 @@ func checkUpstreams(d *Diagnosis, p patient) string {
 	switch {
 	case len(p.servers) == 0 && notAsked != "":
 		d.fail(fix, "no server of resolv.conf is asked: %s", notAsked)
+	case len(p.servers) == 0 && p.resolvFault != "":
+		d.fail(fix, "there is no upstream server: %s", p.resolvFault)
 	case len(p.servers) == 0:
 		d.fail(fix, "there is no upstream server: neither resolv.conf nor dns.upstream names one")
 	case len(p.servers) == 1:
@@ -310,19 +312,25 @@ func checkUpstreams(d *Diagnosis, p patient) string {
 	if p.state == nil || len(p.servers) == 0 {
 		return where
 	}
-	s := p.state.Guard.Stats
-	asked := text.Counted(s.Asked, "question", "questions")
+	dns := p.state.DNS
+	asked := text.Counted(dns.Asked, "question", "questions") + " in 5 minutes"
 	switch {
-	case s.Asked >= 3 && s.Failed*2 > s.Asked:
-		d.fail(fix, "%s: %d of %s got no answer", where, s.Failed, asked)
+	case dns.Trouble(p.now) != "":
+		d.fail(fix, "%s", dns.Trouble(p.now))
+	case dns.Asked >= 3 && dns.Failed*2 > dns.Asked:
+		d.fail(fix, "%s: %d of %s got no answer", where, dns.Failed, asked)
 	case notAsked != "":
 		d.warn(fix+"; to vouch for a server of the container itself, name it there with the word local", "%s; not asked: %s", where, notAsked)
 	case p.strippedNames > 0:
 		d.warn("see agent-init log --denied; if the names are of your own network, add `private` to their entries",
 			"%s: answers for %s had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
 			where, text.Counted(p.strippedNames, "name", "names"))
-	case s.Failed > 0:
-		d.warn("see agent-init log", "%s: %d of %s got no answer", where, s.Failed, asked)
+	case dns.Failed > 0:
+		d.warn("see agent-init log", "%s: %d of %s got no answer", where, dns.Failed, asked)
+	case dns.Asked == 0 && dns.Answered.IsZero():
+		return where + "; nothing was asked yet"
+	case dns.Asked == 0:
+		return fmt.Sprintf("%s; the last answer was %s's, %s", where, dns.By, text.Ago(dns.Answered))
 	}
 	return where + "; " + asked + ", all answered"
 }

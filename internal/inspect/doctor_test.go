@@ -12,7 +12,6 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -23,7 +22,7 @@ func wellPatient(t *testing.T) patient {
 	at := time.Date(2026, 1, 2, 4, 4, 5, 0, time.UTC)
 	s := state.State{
 		Phase: state.PhaseReady, Mode: "run", Keeper: state.Self(), Published: at, Firewall: state.Firewall{Backend: "nftables", Verified: at},
-		Guard: state.Guard{OK: true, Stats: wire.Stats{Asked: 40}}, SelfTest: &state.SelfTest{OK: true, Time: at}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
+		Guard: state.Guard{OK: true}, DNS: state.DNS{Servers: []string{"192.0.2.53:53"}, Needed: true, Asked: 40}, SelfTest: &state.SelfTest{OK: true, Time: at}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
 	}
 	return patient{
 		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436,
@@ -107,7 +106,7 @@ func TestDoctorFinds(t *testing.T) {
 		"ssh-agent":       {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},
 		"clock behind":    {func(p *patient) { p.newest = p.now.Add(time.Hour) }, "clock", fails, "is behind", "clock"},
 		"no DNS server":   {func(p *patient) { p.servers = nil }, "DNS", fails, "no upstream", "--dns"},
-		"broken DNS":      {func(p *patient) { p.state.Guard.Stats.Asked, p.state.Guard.Stats.Failed = 10, 9 }, "DNS", fails, "9 of 10", "dnsConfig"},
+		"broken DNS":      {func(p *patient) { p.state.DNS.Asked, p.state.DNS.Failed = 10, 9 }, "DNS", fails, "9 of 10", "dnsConfig"},
 		"intercepted DNS": {func(p *patient) { p.strippedNames = 2 }, "DNS", warns, "2 names", "private"},
 		"DoH tried":       {func(p *patient) { p.deniedNames = []string{"dns.google", "x.example"} }, "DoH", warns, "dns.google", "turn it off"},
 		"DoH allowed":     {func(p *patient) { p.policy = parsePolicy(t, "domains: [dns.google]") }, "DoH", warns, "policy.yaml:1", "remove it"},

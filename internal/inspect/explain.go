@@ -120,6 +120,7 @@ type explanation struct {
 	Ports   []portVerdict   `json:"ports"`
 	Leases  []lease.Address `json:"leases"`
 	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
+	DNS     string          `json:"dns,omitempty"`   // why it can't be looked up now
 	Denied  denials         `json:"denied"`
 	Broker  []brokered      `json:"broker,omitempty"` // routes to the target
 	ToAllow *instruction    `json:"to_allow,omitempty"`
@@ -194,6 +195,9 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	}
 	if !e.Allowed {
 		e.Request, e.Grant = requestAbout(p.grants, s), denialOf(p.grants, e.Ports)
+	}
+	if _, stands := p.policy.StandIn(s.name); p.state != nil && s.name != "" && e.Allowed && len(e.Hosts) == 0 && !stands && e.Ports[0].Rule != "" {
+		e.DNS = p.state.DNS.Trouble(now)
 	}
 	e.Broker = p.brokered(s)
 	file, _ := auditOf(p.state)
@@ -347,6 +351,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 			on += " (" + l.Direct + " past the gate)"
 		}
 		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, on, text.Ago(l.Since), text.Shortly(l.Expires.Sub(x.now)))
+	}
+	if x.DNS != "" {
+		w.Row("dns", "%s", painted(text.Clean(x.DNS), "31", coloured))
 	}
 	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
 		w.Row("lease", "none: its addresses open when it is looked up")

@@ -148,6 +148,7 @@ type patient struct {
 
 	servers       []string
 	passedOver    []string // servers of resolv.conf that are not asked, and why
+	resolvFault   string   // why none of them is
 	deniedNames   []string
 	strippedNames int
 	trusts        trusting
@@ -280,22 +281,21 @@ func (p *patient) readNetwork() {
 }
 
 func (p *patient) readServers() {
-	c, _ := upstream.ReadConf("/etc/resolv.conf") // as far as it can be read
-	own, _ := upstream.LocalAddrs()
-	c.PassOver(own, "")
-	p.passedOver = c.PassedOver
-	if p.state != nil { // agent-init runs, and knows more
-		p.passedOver = p.state.Guard.PassedOver
-	}
-	if p.policy == nil { // as far as it is known
-		for _, s := range c.Servers {
-			p.servers = append(p.servers, s.String())
-		}
+	if p.state != nil { // it tells who is asked, which a file does not
+		p.servers, p.passedOver, p.resolvFault = p.state.DNS.Servers, p.state.Guard.PassedOver, p.state.DNS.Fault
 		return
 	}
-	list, _ := upstream.Of(p.policy, c.Servers)
+	r := upstream.Read(upstream.File)
+	own, _ := upstream.LocalAddrs() // as far as they are known
+	upstream.PassOver(&r, own, "")
+	asked := &policy.Policy{}
+	if p.policy != nil {
+		asked.Settings = p.policy.Settings
+	}
+	asked.Resolv, p.passedOver, p.resolvFault = r, r.PassedOver, r.Fault
+	list, _ := upstream.Of(asked)
 	for _, u := range list {
-		p.servers = append(p.servers, u.Addr.String())
+		p.servers = append(p.servers, u.String())
 	}
 }
 

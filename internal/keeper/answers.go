@@ -101,7 +101,16 @@ func (g *guardKeeper) takes(ch *wire.Channel, m wire.Message) error {
 	case wire.OpReady:
 		g.serving(ch)
 	case wire.OpPong:
-		g.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
+		var was, is state.DNS
+		g.update(func(s *state.State) {
+			was = s.DNS
+			s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats
+			s.DNS.Hear(m)
+			is = s.DNS
+		})
+		if was.Silent.IsZero() != is.Silent.IsZero() { // who asks for the status is told at once
+			g.publish()
+		}
 	case wire.OpPolicy, wire.OpProbing:
 		if m.Op == wire.OpPolicy && m.Err {
 			return errors.New("the guard could not take the new policy")

@@ -33,6 +33,7 @@ type book struct {
 	present atomic.Pointer[inForce]
 
 	*base
+	servers     *servers
 	judge       func(*policy.Policy) error
 	credentials *credentials // of the broker's routes
 	notifier    notifier
@@ -136,6 +137,7 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	taken := k.guard.push()
 	k.broker.push()
 	k.book.publishRoutes()
+	k.publishServers(next.policy)
 	k.exporter.push()
 	return taken, nil
 }

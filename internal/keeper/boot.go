@@ -21,7 +21,6 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
@@ -230,11 +229,7 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 	if err := b.takeDir(); err != nil {
 		return placed{}, err
 	}
-	conf, err := upstream.ReadConf("/etc/resolv.conf")
-	if err != nil {
-		b.log.Warn("no upstream DNS servers from resolv.conf", "error", err)
-	}
-	return placed{s, b.chooseServers(conf, s.reduced)}, nil
+	return placed{s, b.findServers(s.reduced)}, nil
 }
 
 // openLogFor opens the log that p asks for; nil: the usual one.
@@ -254,8 +249,8 @@ func (b *base) openLogFor(p *policy.Policy) error {
 }
 
 // readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
-func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
-	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
+func (b *base) readFirst(servers *servers, judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
+	k := &book{base: b, servers: servers, judge: judge, credentials: newCredentials(b, noRoutes)}
 	k.takeSaved()
 	files, p, err := k.readBegun()
 	if err := cmp.Or(b.openLogFor(p), err); err != nil {
@@ -274,6 +269,7 @@ func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (
 	begun.grants.Adopt(grant.ReadSaved(k.savedIn(files)))
 	k.present.Store(begun)
 	k.publishRoutes()
+	k.publishServers(p)
 	return k, nil
 }
 
@@ -285,7 +281,10 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	judge := func(p *policy.Policy) error {
 		return cmp.Or(ofSeveral(p), b.judgeProxy(p, at.inside, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
 	}
-	if l.book, err = b.readFirst(judge, noRoutes); err != nil {
+	if l.book, err = b.readFirst(at.servers, judge, noRoutes); err != nil {
+		return l, err
+	}
+	if err := askable(l.book.policy()); err != nil {
 		return l, err
 	}
 	if err := stage.ForgetVariables(append(variables(l.book.policy().Settings.Broker), ofTelemetry(l.book.policy(), b.config.Environ)...)); err != nil {

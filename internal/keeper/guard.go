@@ -62,9 +62,9 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.staged = h.reduced // where privdrop.Serve does not hold it
 	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
 	g.told = stage.GuardConfig{
-		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(),
-		Families: len(g.sockets.files) / stage.SocketsPerFamily,
-		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, ExporterUID: h.exporter.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine, Elsewhere: h.inside != nil, Own: h.inside.answers(),
+		Ephemeral: ephemeralPorts(),
+		Families:  len(g.sockets.files) / stage.SocketsPerFamily,
+		LogLevel:  b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, ExporterUID: h.exporter.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine, Elsewhere: h.inside != nil, Own: h.inside.answers(),
 	}
 	g.keep(guardPatience, wire.MaxText, g.spawn, g.serve)
 	return g, nil

@@ -46,7 +46,6 @@ type filter interface {
 type rules struct {
 	*base
 	fw      filter
-	servers *servers
 	reduced bool
 	fixed   firewall.Config // the same for every policy
 	gateway bool
@@ -83,7 +82,7 @@ func newRules(b *base, g guarded, broker, exporter identity) *rules {
 		c.EngineUID = policy.OverflowUID
 	}
 	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, scraped: g.book.policy().Settings.Telemetry.Prometheus, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, scraped: g.book.policy().Settings.Telemetry.Prometheus, caveats: g.group.Caveats()}
 	if r.gateway {
 		r.caveats = append(r.caveats, g.inside.caveats...)
 	}
@@ -108,7 +107,7 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		return firewall.Plan{}, fault.New(fault.Policy, "take inbound out of the policy, and connect to the agents from their own network",
 			"a gateway lets nothing in to its agents, and the policy has inbound")
 	}
-	ups, err := upstream.Of(f.policy, r.servers.conf.Servers)
+	ups, err := upstream.Of(f.policy)
 	if err != nil {
 		return firewall.Plan{}, err
 	}

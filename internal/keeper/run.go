@@ -149,7 +149,7 @@ func (b *base) bootUnconfined(ctx context.Context, w io.Writer) (*agent, error) 
 	safe := then(s, "find who could replace agent-init", "", b.checkProgramPath, root)
 	home := then(s, "prepare the runtime directory", "", func(_ context.Context, e examined) (examined, error) { return e, b.takeDir() }, safe)
 	told := then(s, "read the policy", "", func(context.Context, examined) (*book, error) {
-		return b.readFirst(func(*policy.Policy) error { return nil }, hindrance{"there is no broker with --unsafe-no-firewall", "leave out --unsafe-no-firewall, or have the agent hold the key: take the route out of policy.yaml"})
+		return b.readFirst(b.findServers(false), func(*policy.Policy) error { return nil }, hindrance{"there is no broker with --unsafe-no-firewall", "leave out --unsafe-no-firewall, or have the agent hold the key: take the route out of policy.yaml"})
 	}, home)
 	a := then(s, "find the agent's user", "", func(_ context.Context, k *book) (*agent, error) { return b.findAgent(k) }, told)
 	a = then(s, "give up what is not needed", "", func(context.Context, *agent) (*agent, error) { return a, b.giveUp(keeperCaps) }, a)

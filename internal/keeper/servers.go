@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,41 +28,111 @@ import (
 // servers are those that the guard may ask, if the policy names no others.
 type servers struct {
 	*base
-	reduced bool
-	conf    upstream.Conf
-	engine  []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
+	file     string // resolv.conf
+	reduced  bool
+	engine   []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
+	noEngine string            // why that is not asked, "" if it is
+	first    *policy.Resolv    // in a sidecar: what the file said before the agent could write it
+	strayed  bool              // in a sidecar: it has said something else since
 }
 
-// chooseServers takes out of c what is not to be asked, and says why.
-func (b *base) chooseServers(c upstream.Conf, reduced bool) *servers {
-	s := &servers{base: b, reduced: reduced, conf: c}
-	own, err := upstream.LocalAddrs()
-	if err != nil { // the rules refuse these too
-		b.log.Warn("servers of resolv.conf are not compared with this container's addresses", "error", err)
-	}
-	engine := ""
+// findServers finds the engine's DNS server while nothing of the agent's runs.
+func (b *base) findServers(reduced bool) *servers {
+	s := &servers{base: b, file: upstream.File, reduced: reduced}
 	switch {
 	case reduced:
-		engine = "inside gVisor the engine's server can't be reached"
+		s.noEngine = "inside gVisor the engine's server can't be reached"
 	case b.shared():
+		var err error
 		if s.engine, err = upstream.SocketsOfEngine(); err != nil {
-			engine = err.Error()
+			s.noEngine = err.Error()
 		}
 	}
-	s.conf.PassOver(own, engine)
-	for _, server := range s.conf.PassedOver {
-		b.log.Warn("a DNS server of resolv.conf is not asked", "server", server)
-	}
-	b.update(func(st *state.State) { st.Guard.PassedOver = s.conf.PassedOver })
 	return s
+}
+
+// watched is the file, if what it says may count.
+func (s *servers) watched() string {
+	if s.strayed {
+		return ""
+	}
+	return s.file
+}
+
+// read reads resolv.conf, and takes out what is not to be asked. In a sidecar's network the agent's container has the same
+// file, and may be root there: what it said first counts, and whoever changes it is heard of once. One change of the
+// policy at a time calls it.
+func (s *servers) read() policy.Resolv {
+	if s.mode != "sidecar" {
+		return s.look()
+	}
+	if s.first == nil {
+		s.first = new(s.look())
+	}
+	out := *s.first
+	if s.strayed = s.strayed || !s.look().Equal(out); s.strayed {
+		out.PassedOver = append(slices.Clone(out.PassedOver), "what "+s.file+" says since the start, which the agent may have written: "+
+			"start this container again to have it followed, or name the servers in dns.upstream")
+	}
+	return out
+}
+
+func (s *servers) look() policy.Resolv {
+	r := upstream.Read(s.file)
+	own, err := upstream.LocalAddrs()
+	if err != nil { // the rules refuse these too
+		s.log.Warn("servers of resolv.conf are not compared with this container's addresses", "error", err)
+	}
+	upstream.PassOver(&r, own, s.noEngine)
+	return r
+}
+
+// publishServers tells who is asked by the policy in force.
+func (b *base) publishServers(p *policy.Policy) {
+	was := b.status()
+	if now := p.Resolv; !slices.Equal(was.Guard.PassedOver, now.PassedOver) || was.DNS.Fault != now.Fault {
+		for _, why := range append(slices.Clone(now.PassedOver), now.Fault) {
+			if why != "" {
+				b.log.Warn("a DNS server of resolv.conf is not asked", "why", why)
+			}
+		}
+	}
+	ups, _ := upstream.Of(p) // which has been read
+	next := state.DNS{Servers: []string{}, Fault: p.Resolv.Fault, Needed: p.Unresolvable() != nil}
+	for _, u := range ups {
+		next.Servers = append(next.Servers, u.String())
+	}
+	b.update(func(s *state.State) {
+		if slices.Equal(s.DNS.Servers, next.Servers) { // what is known of them stays
+			was := s.DNS
+			was.Fault, was.Needed = next.Fault, next.Needed
+			next = was
+		}
+		s.Guard.PassedOver, s.DNS = p.Resolv.PassedOver, next
+	})
+}
+
+// serverRemedy says where servers are named.
+const serverRemedy = "name a server outside of the container: docker: --dns; compose: dns; kubernetes: dnsPolicy and dnsConfig; or dns.upstream in policy.yaml"
+
+// askable says why nobody could be asked for a name that p allows: a start would be for nothing then. While the agent
+// runs, the status says it, and a policy that takes something away is not held back.
+func askable(p *policy.Policy) error {
+	r := p.Unresolvable()
+	ups, err := upstream.Of(p)
+	switch {
+	case err != nil || len(ups) > 0 || r == nil:
+		return err
+	case p.Resolv.Fault != "":
+		return fault.New(fault.Policy, serverRemedy, "there is no DNS server to ask for %s (%v): %s", r.Target(), r.Source, p.Resolv.Fault)
+	case len(p.Resolv.PassedOver) > 0:
+		return fault.New(fault.Policy, serverRemedy, "no DNS server of %s is asked, for %s (%v): %s", upstream.File, r.Target(), r.Source, strings.Join(p.Resolv.PassedOver, "; "))
+	}
+	return fault.New(fault.Policy, serverRemedy, "there is no DNS server to ask for %s (%v): neither %s nor dns.upstream names one", r.Target(), r.Source, upstream.File)
 }
 
 // judge says what is wrong with the servers that the policy names.
 func (s *servers) judge(p *policy.Policy) error {
-	if len(p.Settings.DNS.Upstream) == 0 && len(s.conf.Servers) == 0 && len(s.conf.PassedOver) > 0 {
-		return fault.New(fault.Policy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
-			"no DNS server of resolv.conf is asked: %s", strings.Join(s.conf.PassedOver, "; "))
-	}
 	own, err := upstream.LocalAddrs()
 	if err != nil {
 		s.log.Warn("dns.upstream is not compared with this container's addresses", "error", err)
@@ -104,9 +175,9 @@ func here(p *policy.Policy) []netip.AddrPort {
 // The policy's files are looked at by the clock: a notification (inotify(7)) is about an inode, and what is mounted,
 // bind-mounted or swapped by a symbolic link under the same path, as volumes of Kubernetes are, is another one.
 
-// filesState is a digest of all that tells one version of the policy's files from
+// filesState is a digest of all that tells one version of the policy's files, and of more, from
 // another, behind every link: inode, size, times, mode and owner.
-func filesState(dir, ceiling, saved, hosts string) uint64 {
+func filesState(dir, ceiling string, more ...string) uint64 {
 	h := fnv.New64a()
 	look := func(path string) {
 		var st unix.Stat_t
@@ -118,7 +189,7 @@ func filesState(dir, ceiling, saved, hosts string) uint64 {
 	}
 	look(filepath.Join(dir, "policy.yaml"))
 	look(filepath.Join(dir, "allowlist.txt"))
-	for _, path := range []string{saved, hosts} {
+	for _, path := range more {
 		if path != "" {
 			look(path)
 		}
@@ -162,10 +233,13 @@ func (w *watched) due(now uint64) bool {
 	return settled && now != w.loaded
 }
 
-// filesState is that of the files that read reads.
-func (b *base) filesState() uint64 {
-	return filesState(b.config.PolicyDir, state.CeilingHome, b.config.SavedFile, container.HostsFile(b.mode))
+// filesState is that of the files that readFiles reads.
+func (b *base) filesState(more ...string) uint64 {
+	return filesState(b.config.PolicyDir, state.CeilingHome, append(more, b.config.SavedFile, container.HostsFile(b.mode))...)
 }
+
+// filesState is that of base, with the DNS servers.
+func (b *book) filesState() uint64 { return b.base.filesState(b.servers.watched()) }
 
 // readFiles reads the files of the policy, and the hosts file where it counts. What the command line gives is behind them.
 func (b *base) readFiles() (*policy.Bundle, error) {
@@ -178,12 +252,13 @@ func (b *base) readFiles() (*policy.Bundle, error) {
 	return files, nil
 }
 
-// readFiles is that of base, in the phase that is in force.
+// readFiles is that of base, in the phase that is in force, with the DNS servers that there are.
 func (b *book) readFiles() (*policy.Bundle, error) {
 	files, err := b.base.readFiles()
 	if err != nil {
 		return files, err
 	}
+	files.Resolv = b.servers.read()
 	if files.Phase = b.begun; b.files != nil {
 		files.Phase = b.files.Phase
 	}

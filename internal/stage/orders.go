@@ -15,17 +15,15 @@ const SocketsPerFamily = 3
 
 // GuardConfig is all that the guard is told, through a memfd: it opens no file and reads no variable.
 type GuardConfig struct {
-	Bundle      *policy.Bundle   `json:"bundle"`
-	Servers     []netip.AddrPort `json:"servers"` // of resolv.conf
-	Search      []string         `json:"search"`
-	Ephemeral   [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
-	Families    int              `json:"families"`  // that there are listeners for
-	LogLevel    slog.Level       `json:"log_level"`
-	AgentUID    uint32           `json:"agent_uid"`
-	BrokerUID   uint32           `json:"broker_uid,omitempty"`   // 0: there is none
-	ExporterUID uint32           `json:"exporter_uid,omitempty"` // likewise
-	Monitor     bool             `json:"monitor"`
-	Again       bool             `json:"again,omitempty"` // there was a guard before this one
+	Bundle      *policy.Bundle `json:"bundle"`
+	Ephemeral   [2]uint16      `json:"ephemeral"` // first and last port that sockets get by themselves
+	Families    int            `json:"families"`  // that there are listeners for
+	LogLevel    slog.Level     `json:"log_level"`
+	AgentUID    uint32         `json:"agent_uid"`
+	BrokerUID   uint32         `json:"broker_uid,omitempty"`   // 0: there is none
+	ExporterUID uint32         `json:"exporter_uid,omitempty"` // likewise
+	Monitor     bool           `json:"monitor"`
+	Again       bool           `json:"again,omitempty"` // there was a guard before this one
 
 	Elsewhere bool `json:"elsewhere,omitempty"` // the agents are in other network namespaces, as a gateway's: nobody here has their sockets
 

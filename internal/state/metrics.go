@@ -24,6 +24,9 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 	put("dns_upstream_queries_total", "counter", "Questions to upstream servers.", metric.Is(g.Asked))
 	put("dns_upstream_failures_total", "counter", "Of those, without an answer.", metric.Is(g.Failed))
 	put("dns_upstream_seconds", "summary", "Time that upstream servers took.", metric.Took(g.AskedNanos, g.Asked)...)
+	put("dns_upstream_servers", "gauge", "Upstream servers that are asked.", metric.Is(len(s.DNS.Servers)))
+	put("dns_upstream_answering", "gauge", "1 if the last question to upstream servers was answered.", metric.Is(number(s.DNS.Trouble(now) == "")))
+	put("dns_upstream_answered_timestamp_seconds", "gauge", "When an upstream server answered last.", metric.Is(stamp(s.DNS.Answered)))
 	put("dns_stripped_addresses_total", "counter", "Addresses taken out of answers.", metric.Is(g.Stripped))
 	put("gate_connections_total", "counter", "Connections at the name gate, by what was decided.",
 		metric.Is(g.Passed, "decision", "allow"), metric.Is(g.Refused, "decision", "deny"))

@@ -88,6 +88,7 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		guard = "up"
 	}
 	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, text.Times(s.Guard.Restarts), text.Counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
+	row("dns", "%s", text.Clean(s.DNS.words(time.Now())))
 	for _, p := range s.Guard.PassedOver {
 		row("", "not asked: %s", p)
 	}

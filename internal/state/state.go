@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -55,6 +56,7 @@ type State struct {
 	} `json:"policy"`
 	Ceiling *Ceiling `json:"ceiling,omitempty"` // what the policy is below; none: nothing
 	Guard   Guard    `json:"guard"`
+	DNS     DNS      `json:"dns"`
 	Leases  struct { // what is open by name
 		Names    int `json:"names"`
 		Elements int `json:"elements"`
@@ -127,6 +129,61 @@ type Guard struct {
 	Stats    wire.Stats `json:"stats"`
 
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
+}
+
+// DNS is whom the guard asks for names.
+type DNS struct {
+	Servers []string `json:"servers"`         // in this order
+	Fault   string   `json:"fault,omitempty"` // why nothing of resolv.conf counts
+	Needed  bool     `json:"needed"`          // the policy allows a name that only they know
+
+	Answered time.Time `json:"answered,omitzero"` // when one did last
+	By       string    `json:"by,omitempty"`      // which
+	Silent   time.Time `json:"silent,omitzero"`   // since when none has answered any question
+	Asked    uint64    `json:"asked"`             // questions to them in the last five minutes
+	Failed   uint64    `json:"failed"`            // of those, that none has answered
+}
+
+// Hear takes in what the guard says of them.
+func (d *DNS) Hear(m wire.Message) {
+	at := func(nanos int64) (t time.Time) {
+		if nanos != 0 {
+			t = time.Unix(0, nanos)
+		}
+		return t
+	}
+	if s := m.Stats; s.Answered != 0 && len(m.Addrs) > 0 { // else a guard that has just begun
+		d.Answered, d.By = at(s.Answered), netip.AddrPortFrom(m.Addrs[0], m.Port).String()
+	}
+	d.Silent, d.Asked, d.Failed = at(m.Stats.Silent), m.Stats.LatelyAsked, m.Stats.LatelyFailed
+}
+
+// Trouble says why names don't resolve, "" if they do.
+func (d DNS) Trouble(now time.Time) string {
+	switch {
+	case len(d.Servers) == 0 && d.Needed:
+		return "there is no DNS server to ask, names don't resolve: " + cmp.Or(d.Fault, "neither resolv.conf nor dns.upstream names one")
+	case !d.Silent.IsZero():
+		return fmt.Sprintf("no DNS server answers, names don't resolve: %s, since %s", strings.Join(d.Servers, ", "), text.Moment(d.Silent, now))
+	}
+	return ""
+}
+
+// words are for people.
+func (d DNS) words(now time.Time) string {
+	last := "; nothing was asked yet"
+	if !d.Answered.IsZero() {
+		last = fmt.Sprintf("; the last answer was %s's, %s", d.By, text.Ago(d.Answered))
+	}
+	switch {
+	case d.Trouble(now) != "":
+		return strings.TrimSuffix(d.Trouble(now)+last, "; nothing was asked yet")
+	case len(d.Servers) == 0:
+		return "nobody is asked, and no name needs it"
+	case d.Failed > 0:
+		last += fmt.Sprintf("; of %s in 5 minutes, %d without an answer", text.Counted(d.Asked, "question", "questions"), d.Failed)
+	}
+	return strings.Join(d.Servers, ", ") + last
 }
 
 // Broker is how the broker does, and what goes through it.
@@ -243,6 +300,9 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad(!gone && age < -stale, "the keeper has not reported since the clock was set back")
 	bad(s.Firewall.Fault != "", "rules differ from the plan: %s", s.Firewall.Fault)
 	bad(ready && !s.Guard.OK && s.Agents == nil, "the guard is down, names are refused: %s", s.Guard.Fault)
+	if why := s.DNS.Trouble(now); ready && s.Guard.OK {
+		bad(why != "", "%s", why)
+	}
 	bad(ready && s.Broker.UID != 0 && !s.Broker.OK, "the broker is down, requests to it are refused: %s", s.Broker.Fault)
 	bad(s.Policy.Fault != "", "the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
 	bad(s.Policy.Phase == policy.Sealed, "sealed between two phases: nothing is allowed")

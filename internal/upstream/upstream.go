@@ -2,32 +2,26 @@
 package upstream
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// Conf is what resolv.conf(5) says that matters to a forwarder.
-type Conf struct {
-	Servers    []netip.AddrPort
-	Search     []string
-	PassedOver []string // servers that are not asked, and why
-}
+// File is where a container's DNS servers are.
+const File = "/etc/resolv.conf"
+
+const maxFile = 64 << 10
 
 // Of are the servers that p names, else those of resolv.conf.
-func Of(p *policy.Policy, resolv []netip.AddrPort) ([]policy.Upstream, error) {
+func Of(p *policy.Policy) ([]policy.Upstream, error) {
 	var out []policy.Upstream
 	for _, s := range p.Settings.DNS.Upstream {
 		u, err := policy.ParseUpstream(s)
@@ -37,35 +31,32 @@ func Of(p *policy.Policy, resolv []netip.AddrPort) ([]policy.Upstream, error) {
 		out = append(out, u)
 	}
 	if len(out) == 0 {
-		for _, a := range resolv {
+		for _, a := range p.Resolv.Servers {
 			out = append(out, policy.Upstream{Addr: a})
 		}
 	}
 	return out, nil
 }
 
-// ReadConf reads the file if only root can have written it: it says whom the guard may ask.
-func ReadConf(path string) (Conf, error) {
-	f, err := os.Open(path)
+// Read reads the file if only root can have written it: it says whom the guard may ask. One that is not there, or not
+// to be trusted, names nobody.
+func Read(path string) policy.Resolv {
+	data, err := policy.ReadTrusted(path)
+	if file, ok := errors.AsType[*policy.FileError](err); ok {
+		return policy.Resolv{Fault: file.What() + ": " + file.Remedy}
+	}
 	if err != nil {
-		return Conf{}, err
+		return policy.Resolv{Fault: fmt.Sprintf("%s: %v", path, text.CauseOf(err))}
 	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return Conf{}, err
+	if len(data) > maxFile {
+		return policy.Resolv{Fault: fmt.Sprintf("%s: larger than %d KiB", path, maxFile>>10)}
 	}
-	if st.Uid != 0 || st.Mode&0o022 != 0 {
-		return Conf{}, fmt.Errorf("%s can be written by others than root", path)
-	}
-	return parseResolvConf(io.LimitReader(f, 64<<10))
+	return parse(string(data))
 }
 
-func parseResolvConf(r io.Reader) (Conf, error) {
-	var c Conf
-	sc := bufio.NewScanner(r)
-	for sc.Scan() {
-		fields := strings.Fields(sc.Text())
+func parse(data string) (c policy.Resolv) {
+	for line := range strings.Lines(data) {
+		fields := strings.Fields(line)
 		if len(fields) < 2 {
 			continue
 		}
@@ -88,12 +79,12 @@ func parseResolvConf(r io.Reader) (Conf, error) {
 			}
 		}
 	}
-	return c, sc.Err()
+	return c
 }
 
-// PassOver moves servers that are addresses of this namespace to PassedOver. Engine says
+// PassOver moves servers of c that are addresses of this namespace to PassedOver. Engine says
 // why the engine's is one of them, empty if it is not.
-func (c *Conf) PassOver(own map[netip.Addr]bool, engine string) {
+func PassOver(c *policy.Resolv, own map[netip.Addr]bool, engine string) {
 	var kept []netip.AddrPort
 	for _, s := range c.Servers {
 		a, why := s.Addr().Unmap().WithZone(""), ""

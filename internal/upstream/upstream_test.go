@@ -3,7 +3,6 @@ package upstream
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 )
 
@@ -17,9 +16,9 @@ func TestParseResolvConf(t *testing.T) {
 		"comments, junk": {"# nameserver 192.0.2.1\n; x\nnameserver\nnameserver example.com\n\x00\xff\n", "[] []"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := parseResolvConf(strings.NewReader(tc.text))
-			if got := fmt.Sprint(c.Servers, " ", c.Search); err != nil || got != tc.want {
-				t.Errorf("got %s, %v; want %s", got, err, tc.want)
+			c := parse(tc.text)
+			if got := fmt.Sprint(c.Servers, " ", c.Search); got != tc.want {
+				t.Errorf("got %s; want %s", got, tc.want)
 			}
 		})
 	}
@@ -39,11 +38,8 @@ func TestPassOver(t *testing.T) {
 		"nameserver 127.0.0.11\n":                                                   {"", "[127.0.0.11:53] 0"},
 		"nameserver 127.0.0.11\nnameserver 192.0.2.2\n":                             {"nobody knows whose", "[192.0.2.2:53] 1"},
 	} {
-		c, err := parseResolvConf(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.PassOver(own, tc.engine)
+		c := parse(text)
+		PassOver(&c, own, tc.engine)
 		if got := fmt.Sprint(c.Servers, len(c.PassedOver)); got != tc.want {
 			t.Errorf("%q: %s, want %s (%q)", text, got, tc.want, c.PassedOver)
 		}

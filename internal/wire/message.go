@@ -14,7 +14,7 @@ type Op uint8
 const (
 	OpReady       Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
 	OpPing                      // keeper: still there?
-	OpPong                      // child: yes, with its counters
+	OpPong                      // child: yes, with its counters; of the guard, the address and port of the DNS server that has answered last
 	OpLease                     // guard: these addresses answer this name, with flag ForBroker or ForExporter for those; keeper: these were admitted
 	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err; beside that, where else on this port the name has leases
 	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead; to the broker: the start is over, serve
@@ -121,6 +121,11 @@ type Stats struct {
 	Leases     uint64 `json:"leases"`   // times that addresses were opened
 	LeaseNanos uint64 `json:"lease_ns"` // and how long that took together
 	AskedNanos uint64 `json:"asked_ns"` // how long upstream servers took together
+
+	Answered     int64  `json:"-"` // when an upstream server did last, in nanoseconds since 1970; 0: none has
+	Silent       int64  `json:"-"` // since when none has, likewise; 0: the last question was answered
+	LatelyAsked  uint64 `json:"-"` // questions to upstream servers, of the last minutes
+	LatelyFailed uint64 `json:"-"` // of those, without an answer
 }
 
 // A packet is a head of fixed size, then name, addresses and text, whose lengths must agree with the packet's: the

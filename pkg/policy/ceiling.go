@@ -174,7 +174,7 @@ func (c *Ceiling) Place(key string) string {
 
 // below is the policy that both p and a ceiling admit. It is one that p alone has been found to be right.
 func (p *Policy) below(c *Ceiling, ps *parser) *Policy {
-	e := &Policy{files: p.files, hosts: p.hosts, written: p.rules, ceiling: c}
+	e := &Policy{files: p.files, Resolv: p.Resolv, hosts: p.hosts, written: p.rules, ceiling: c}
 	for _, r := range p.rules {
 		left, cut := c.narrow(r)
 		e.rules = append(e.rules, left...)

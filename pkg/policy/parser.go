@@ -23,6 +23,7 @@ type parser struct {
 	routes      []written // of the broker, in file order
 	absent      []string  // routes whose credential is not there
 	settings    Settings
+	resolv      Resolv
 	set         map[string]Source // where each setting was made, and each item of one
 	errs, warns problems
 }

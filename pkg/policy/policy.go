@@ -26,6 +26,7 @@ type Bundle struct {
 	Ceiling  []File  `json:",omitempty"` // of the organisation; nil if there is none
 	Signed   Signed  `json:",omitzero"`  // what its signature says
 	Hosts    []byte  // the content of /etc/hosts, nil if it is not to be trusted
+	Resolv   Resolv  `json:",omitzero"` // what resolv.conf says
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 
 	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
@@ -39,6 +40,7 @@ type Bundle struct {
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
 type Policy struct {
 	Settings Settings
+	Resolv   Resolv  // what resolv.conf says
 	Warnings []Error // what is valid but probably not meant
 
 	// Static are the allowed addresses that need no name to be resolved: the entries that name addresses, and what the
@@ -133,6 +135,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 		return nil, err
 	}
 	ps := newParser(presets)
+	ps.resolv = b.Resolv
 	files := ps.phase(b)
 	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
@@ -167,7 +170,7 @@ func (ps *parser) policy(files int, hosts []byte, ceiling *Ceiling) (*Policy, er
 	if ps.errs.list != nil {
 		return nil, ps.errs.list
 	}
-	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
+	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, Resolv: ps.resolv, hosts: parseHosts(string(hosts))}
 	p.routed(ps)
 	p.complete(ps)
 	if p.checkAgents(ps); ps.errs.list == nil && ceiling != nil {

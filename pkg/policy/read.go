@@ -192,7 +192,7 @@ func (w walker) read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Differs names the files that are others in b than in old: changed, new, or gone. The hosts file is "hosts".
+// Differs names the files that are others in b than in old: changed, new, or gone. The hosts file is "hosts", and so on.
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
 	now, was := b.files(), old.files()
@@ -207,6 +207,9 @@ func (b *Bundle) Differs(old *Bundle) []string {
 	}
 	if !bytes.Equal(b.Hosts, old.Hosts) || (b.Hosts == nil) != (old.Hosts == nil) {
 		names = append(names, "hosts")
+	}
+	if !b.Resolv.Equal(old.Resolv) {
+		names = append(names, "resolv.conf")
 	}
 	if !slices.Equal(b.Absent, old.Absent) {
 		names = append(names, "which credentials are there")

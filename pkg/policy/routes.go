@@ -152,7 +152,7 @@ func (p *Policy) brokers(ps *parser) {
 			p.Settings.Broker = append(p.Settings.Broker, w.Route)
 		}
 	}
-	own := &Policy{Settings: p.Settings, hosts: p.hosts, bound: p}
+	own := &Policy{Settings: p.Settings, Resolv: p.Resolv, hosts: p.hosts, bound: p}
 	for i := range p.routes {
 		w := &p.routes[i]
 		if w.absent {

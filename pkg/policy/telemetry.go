@@ -329,7 +329,7 @@ func (p *Policy) exports(ps *parser) {
 	if t.rule == nil && t.Prometheus == "" {
 		return
 	}
-	p.Exporter = &Policy{Settings: p.Settings, hosts: p.hosts, bound: p}
+	p.Exporter = &Policy{Settings: p.Settings, Resolv: p.Resolv, hosts: p.hosts, bound: p}
 	defer p.Exporter.index()
 	if t.rule == nil {
 		return

@@ -89,8 +89,8 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 		return s.deny(p, c, name, nil, "reverse look-ups are not answered")
 	}
 	base := name
-	for _, domain := range s.config.Search {
-		if b, ok := strings.CutSuffix(name, domain); ok && b != "" {
+	for _, domain := range p.Resolv.Search {
+		if b, ok := strings.CutSuffix(name, "."+domain); ok && b != "" {
 			base = b
 			break
 		}
@@ -113,17 +113,6 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 
 func reverse(name string) bool {
 	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
-}
-
-// searchDomains makes suffixes of the domains: ".example.com".
-func searchDomains(list []string) []string {
-	var out []string
-	for _, d := range list {
-		if d = strings.Trim(dns.CanonicalName(d), "."); d != "" {
-			out = append(out, "."+d)
-		}
-	}
-	return out
 }
 
 // line is an event about name, by rule, which may be nil.

@@ -42,7 +42,7 @@ func (s *Server) undecided(p *policy.Policy, name string) bool {
 	below := func(domain string) bool { return strings.HasSuffix(name, domain) }
 	m := p.Lookup(name)
 	return !m.Allowed && m.Rule == nil && len(p.Hosts(name)) == 0 && name != canary && name != "localhost" && !below(".localhost") &&
-		!reverse(name) && !slices.ContainsFunc(s.config.Search, below)
+		!reverse(name) && !slices.ContainsFunc(p.Resolv.Search, func(domain string) bool { return below("." + domain) })
 }
 
 // resume answers a question that was held.

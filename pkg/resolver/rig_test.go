@@ -174,7 +174,6 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 	c := Config{
 		Policy:    r.policy.Load,
 		Upstreams: []policy.Upstream{{Addr: r.up.addr}},
-		Search:    []string{"corp.test", "svc.cluster.local."},
 		Admit: func(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
 			l := lease{name, addrs, ttl}
 			r.mu.Lock()
@@ -208,6 +207,7 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 func (r *rig) quick() *upstreams {
 	u := newUpstreams(r.config.Upstreams, sourcePorts{})
 	u.first = 150 * time.Millisecond
+	u.health = r.config.Health
 	r.exchange = func(ctx context.Context, q question) (*dns.Msg, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -219,7 +219,7 @@ func (r *rig) quick() *upstreams {
 // policyOf parses an allowlist, a policy.yaml and a hosts file.
 func policyOf(t testing.TB, yaml, hosts string, lines ...string) *policy.Policy {
 	t.Helper()
-	b := &policy.Bundle{Hosts: []byte(hosts), Files: []policy.File{
+	b := &policy.Bundle{Hosts: []byte(hosts), Resolv: policy.Resolv{Search: []string{"corp.test", "svc.cluster.local"}}, Files: []policy.File{
 		{Name: "allowlist.txt", Data: []byte(strings.Join(lines, "\n") + "\n")}}}
 	if yaml != "" {
 		b.Files = append(b.Files, policy.File{Name: "policy.yaml", Data: []byte(yaml)})

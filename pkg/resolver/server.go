@@ -24,8 +24,7 @@ type Config struct {
 	// Policy returns the policy in force, for each query: the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
-	Upstreams []policy.Upstream // asked in this order
-	Search    []string          // domains of resolv.conf
+	Upstreams []policy.Upstream // asked in this order; without one, no name is resolved
 
 	// Ephemeral are the first and the last port that the kernel gives to sockets by itself. Questions leave from other
 	// ports if there are enough. Zero leaves the choice to the kernel.
@@ -34,6 +33,9 @@ type Config struct {
 	// Stream asks over TCP only, for where a packet filter that knows no flows could not
 	// tell a reply over UDP from what anybody sends.
 	Stream bool
+
+	// Health learns how Upstreams answer. Servers that ask the same may share one; nil makes one of this Server's own.
+	Health *Health
 
 	// Believe says why what a server has just answered is not to be believed.
 	Believe func(policy.Upstream) error
@@ -133,7 +135,9 @@ func New(c Config) (*Server, error) {
 	if c.Policy == nil || c.Admit == nil {
 		return nil, errors.New("resolver: a policy and a way to admit addresses are needed")
 	}
-	c.Search = searchDomains(c.Search)
+	if c.Health == nil {
+		c.Health = new(Health)
+	}
 	s := &Server{
 		config:    c,
 		limits:    limits{lookups: 256, waiters: 64, conns: 256, queries: 100, idle: 5 * time.Second, lifetime: 30 * time.Second},
@@ -158,9 +162,6 @@ func New(c Config) (*Server, error) {
 
 // SetUpstreams has the servers of list asked from now on, in this order. It may be called while Serve runs.
 func (s *Server) SetUpstreams(list []policy.Upstream) error {
-	if len(list) == 0 {
-		return fmt.Errorf("resolver: %w", errNone)
-	}
 	for _, u := range list {
 		if !u.Addr.IsValid() || u.Addr.Port() == 0 {
 			return fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
@@ -170,7 +171,8 @@ func (s *Server) SetUpstreams(list []policy.Upstream) error {
 	old := s.upstreams.Load()
 	if old == nil || !slices.EqualFunc(old.servers, list, func(s *server, u policy.Upstream) bool { return s.Upstream == u }) {
 		u := newUpstreams(list, sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
-		u.stream, u.believe = s.config.Stream, s.config.Believe
+		u.stream, u.believe, u.health = s.config.Stream, s.config.Believe, s.config.Health
+		u.health.of(list)
 		s.upstreams.Store(u)
 		s.cache.forget()
 	}

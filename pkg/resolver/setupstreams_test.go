@@ -21,7 +21,7 @@ func TestSetUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := s.upstreams.Load()
-	for _, bad := range [][]policy.Upstream{nil, {{}}, {one[0], {Addr: netip.MustParseAddrPort("192.0.2.1:0")}}} {
+	for _, bad := range [][]policy.Upstream{{{}}, {one[0], {Addr: netip.MustParseAddrPort("192.0.2.1:0")}}} {
 		if s.SetUpstreams(bad) == nil || s.upstreams.Load() != first {
 			t.Errorf("%v: taken", bad)
 		}

@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -20,7 +21,12 @@ func (s *Server) find(ctx context.Context, q question) (*dns.Msg, error) {
 	s.stats.Asked.Add(1)
 	begun := time.Now()
 	defer func() { s.stats.AskedNanos.Add(uint64(time.Since(begun))) }()
-	return s.exchange(ctx, q)
+	asked := s.upstreams.Load().servers
+	m, err := s.exchange(ctx, q)
+	if _, refused := errors.AsType[rcodeError](err); s.life.Err() == nil && s.config.Health.ended(asked, q, err == nil || refused, begun, time.Now()) {
+		s.work.Go(func() { s.askAgain(q) })
+	}
+	return m, err
 }
 
 // standIn is the answer of a server that has a as the one address of a name.

@@ -42,6 +42,7 @@ type upstreams struct {
 	servers []*server
 	stream  bool // over TCP only
 	believe func(policy.Upstream) error
+	health  *Health
 	first   time.Duration // for one server, in the first round; twice that in the next
 }
 
@@ -59,7 +60,7 @@ type server struct {
 func (s *server) String() string { return strings.TrimSuffix(s.Addr.String()+"#"+s.TLSName, "#") }
 
 func newUpstreams(list []policy.Upstream, ports sourcePorts) *upstreams {
-	u := &upstreams{first: time.Second}
+	u := &upstreams{first: time.Second, health: new(Health)}
 	for _, up := range list {
 		s := &server{Upstream: up, ports: ports}
 		if up.TLSName != "" {
@@ -88,7 +89,7 @@ func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) 
 				}
 			}
 			if err == nil {
-				s.worked()
+				u.worked(s)
 				return m, nil
 			}
 			if ctx.Err() == nil || errs[i] == nil {
@@ -96,7 +97,7 @@ func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) 
 			}
 			if answered {
 				// It works, and may be the only one to know other names.
-				s.worked()
+				u.worked(s)
 				continue
 			}
 			silent = silent || errors.Is(err, errTimeout)
@@ -137,6 +138,11 @@ func (s *server) usable(now time.Time, probe time.Duration) bool {
 	}
 	s.down = now.Add(probe) // the others wait for how this one fares
 	return true
+}
+
+func (u *upstreams) worked(s *server) {
+	s.worked()
+	u.health.worked(s, time.Now())
 }
 
 func (s *server) worked() {
