@@ -14,7 +14,6 @@ import (
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -107,7 +106,7 @@ func changing(t *testing.T, n int, list string) (*keeper, *recorded) {
 	g.book.files = files
 	g.book.present.Store(&inForce{bundle: files, policy: p})
 	k := &keeper{base: b, book: g.book, leases: g.leases, guard: g, agent: &agent{base: b}}
-	k.rules = &rules{base: b, fw: r, servers: &servers{base: b, conf: upstream.Conf{Servers: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53")}}}}
+	k.rules = &rules{base: b, fw: r}
 	k.rules.fixed = firewall.Config{GuardUID: 64901, GuardGID: 77, DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, AgentUID: 1000}
 	ledger := g.leases.books.Of(firewall.Agent)
 	book := func(name, addr string) {

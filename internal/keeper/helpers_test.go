@@ -47,7 +47,7 @@ func newBook(b *base, p *policy.Policy) *book {
 	if p == nil {
 		p = &policy.Policy{}
 	}
-	k := &book{base: b, servers: &servers{base: b, file: "/etc/resolv.conf"}}
+	k := &book{base: b, servers: &servers{base: b, file: "/nonexistent/resolv.conf"}}
 	k.present.Store(&inForce{policy: p})
 	return k
 }
