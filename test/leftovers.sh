@@ -8,6 +8,7 @@ here=$(readlink -f "$0")
 if [ "${1:-}" != --inside ]; then
 	user=$(id -u)
 	[ "$user" -eq 0 ] || exec "$@" # only root may mount
+	case $PWD in */test/session) exec "$@" ;; esac # it shows a person's own shell
 	vars=$(go env GOCACHE GOMODCACHE GOPATH) # HOME says no more where they are
 	{
 		read -r GOCACHE
