@@ -23,6 +23,7 @@ func TestContainer(t *testing.T) {
 	t.Run("image", func(t *testing.T) { testImage(t, e) })
 	t.Run("inside", func(t *testing.T) { testInside(t, e) })
 	t.Run("launch", func(t *testing.T) { testLaunch(t, e, n) })
+	t.Run("pairs", func(t *testing.T) { testPairs(t, e, n) })
 	t.Run("faults", func(t *testing.T) { testFaults(t, e, n) })
 }
 
