@@ -38,16 +38,15 @@ type conn struct {
 	by      atomic.Pointer[audit.Process]
 
 	mu      sync.Mutex
-	server  *net.TCPConn   // nil until connected
-	uses    []use          // oldest first: what Recheck looks at
-	users   int            // goroutines, each of which calls done
-	ended   int            // directions that came to their end
-	broken  bool           // a write failed: the reader of that socket will see why
-	at      netip.AddrPort // where it is connected to, which need not be where it was going to
-	passed  bool           // what it is used for is passed on here, and not handed over
-	handed  bool           // it is the broker's
-	proxied bool           // it goes by the upstream proxy
-	proxy   string         // which one
+	server  *net.TCPConn // nil until connected
+	uses    []use        // oldest first: what Recheck looks at
+	users   int          // goroutines, each of which calls done
+	ended   int          // directions that came to their end
+	broken  bool         // a write failed: the reader of that socket will see why
+	passed  bool         // what it is used for is passed on here, and not handed over
+	handed  bool         // it is the broker's
+	proxied bool         // it goes by the upstream proxy
+	proxy   string       // which one
 	over    bool
 	result  audit.Verdict
 	reason  string
@@ -142,7 +141,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.mu.Lock()
 	over := c.over
 	if !over {
-		c.server, c.at = server, c.to
+		c.server = server
 	}
 	c.mu.Unlock()
 	if over {
@@ -218,17 +217,10 @@ func (c *conn) isPassed() bool {
 	return c.passed
 }
 
-// claims are its uses, of where it is connected to if it is.
 func (c *conn) claims() []use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	uses := slices.Clone(c.uses)
-	for i := range uses {
-		if c.at.IsValid() {
-			uses[i].to, uses[i].anywhere = c.at, false
-		}
-	}
-	return uses
+	return slices.Clone(c.uses)
 }
 
 // end resets both sides, and close ends the connection in peace. The first call says how it ended.
