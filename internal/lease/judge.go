@@ -13,10 +13,10 @@ import (
 
 // judging is how far the policy has got through the book.
 type judging struct {
-	policies uint32        // counts them: what bears an older number is not judged
-	first    policy.Change // what it covers comes first
-	out      map[spot]bool // struck out; Sift has still to return them
-	moved    []spot        // for whom somebody else goes out from now on, likewise
+	policies uint32          // counts them: what bears an older number is not judged
+	first    policy.Change   // what it covers comes first
+	out      map[spot]moment // struck out, and until when the kernel was told to keep it; Sift has still to return them
+	moved    []spot          // for whom somebody else goes out from now on, likewise
 }
 
 // atOnce is how many elements Begin returns at most, and how many names Sift judges at a time.
@@ -128,18 +128,21 @@ func (l *Ledger) judge(nl *nameLeases) {
 	for _, o := range others {
 		l.names[nl.name] = nl
 		l.book(nl, o)
+		h := l.elements[o.spot] // which the kernel is told of later, and may hold from before
+		h.expires = max(h.expires, l.judging.out[o.spot])
+		l.elements[o.spot] = h
 		l.judging.moved = append(l.judging.moved, o.spot)
 	}
 	for _, f := range free {
-		l.strikeOut(f.spot)
+		l.strikeOut(f)
 	}
 }
 
-func (l *Ledger) strikeOut(s spot) {
+func (l *Ledger) strikeOut(f freed) {
 	if l.judging.out == nil {
-		l.judging.out = map[spot]bool{}
+		l.judging.out = map[spot]moment{}
 	}
-	l.judging.out[s] = true
+	l.judging.out[f.spot] = max(f.until, l.judging.out[f.spot])
 }
 
 func (l *Ledger) admits(name string, e firewall.Element) bool {
@@ -161,7 +164,7 @@ func (l *Ledger) judgeLapsed(most int) (left int) {
 		o.names = slices.DeleteFunc(o.names, func(name string) bool { return !l.admits(name, e) || l.same(name, e) != e })
 		if l.lapsed[e] = o; len(o.names) == 0 {
 			delete(l.lapsed, e)
-			l.strikeOut(spotOf(e))
+			l.strikeOut(freed{spot: spotOf(e)}) // its lease is over
 		}
 	}
 	return most

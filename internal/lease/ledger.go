@@ -356,7 +356,10 @@ func (l *Ledger) Holds(e firewall.Element) bool {
 	return l.holds(spotOf(e))
 }
 
-func (l *Ledger) holds(s spot) bool { return l.elements[s].names > 0 || l.judging.out[s] }
+func (l *Ledger) holds(s spot) bool {
+	_, out := l.judging.out[s]
+	return out || l.elements[s].names > 0
+}
 
 // Longer returns what the book has for longer than leases say, which were made at that time: another name has taken the
 // element meanwhile.
