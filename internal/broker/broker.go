@@ -296,8 +296,8 @@ func (p *process) serveChannel(ctx context.Context) error {
 		if file != nil {
 			file.Close()
 		}
-		if err != nil {
-			return err
+		if err != nil { // it was there to ask
+			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 	}
 }

@@ -59,8 +59,8 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		if file != nil {
 			file.Close()
 		}
-		if err != nil {
-			return err
+		if err != nil { // it was there to ask
+			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 	}
 }
