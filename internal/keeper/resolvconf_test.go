@@ -80,7 +80,7 @@ func TestResolvConfWalk(t *testing.T) {
 		{"another's", func() error { return os.Chown(other, 1000, 1000) }, "[]", "1000"},
 		{"anybody's", all(func() error { return os.Chown(other, 0, 0) }, func() error { return os.Chmod(other, 0o666) }), "[]", "writable"},
 		{"a pipe", all(remove, func() error { return unix.Mkfifo(file, 0o644) }), "[]", "regular"},
-		{"a directory", all(remove, func() error { return os.Mkdir(file, 0o755) }), "[]", "regular"},
+		{"a directory", all(remove, func() error { return os.Mkdir(file, 0o755) }), "[]", "directory"},
 		{"too long", all(remove, write(file, strings.Repeat("nameserver 192.0.2.1\n", 1<<12))), "[]", "larger"},
 		{"good", write(file, "nameserver 192.0.2.1\n"), "[192.0.2.1:53]", ""},
 	} {
