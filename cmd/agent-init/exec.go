@@ -44,7 +44,7 @@ func execCommand() command {
 				return fault.New(fault.Usage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
 			}
 			if own.Out != nil && !bare {
-				term := container.Environ(e.env)["TERM"]
+				term, _ := container.Term(container.Environ(e.env)["TERM"])
 				if term != "" { // what it is shown on
 					spec.Env = append(spec.Env, "TERM="+term)
 				}

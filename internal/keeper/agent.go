@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -116,7 +117,13 @@ func (b *base) startAhead(stdin *os.File) {
 }
 
 func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string, dir string) (*reaper.Process, error) {
-	s, err := window.New(a.sessionHost(), dir)
+	asked := cmp.Or(a.book.policy().Settings.Env["TERM"], a.config.Environ["TERM"])
+	term, known := container.Term(asked)
+	if !known {
+		fault.Warn(os.Stderr, "this image has no terminfo entry for "+text.Clean(asked)+", so windows have TERM="+term, "install it in the image (Debian: ncurses-term), or start with "+a.launch.Variable("TERM", term))
+		term = "" // the default
+	}
+	s, err := window.New(a.sessionHost(term), dir)
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +133,12 @@ func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string,
 	return s.Begin(ctx, argv, stdin, os.Stdout, os.Stderr)
 }
 
-func (a *agent) sessionHost() window.Host {
+func (a *agent) sessionHost(term string) window.Host {
 	s := a.status()
 	return window.Host{
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity,
 		Taken: []uint32{a.guardUID, s.Broker.UID, s.Telemetry.UID},
-		Name:  a.config.SessionName, Term: a.config.Environ["TERM"], Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
+		Name:  a.config.SessionName, Term: term, Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
 		Record: a.record, Update: a.update, Publish: a.publish, SocketOwners: firewall.SocketOwners, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics, Decide: a.decide,
 	}

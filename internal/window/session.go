@@ -40,7 +40,7 @@ type Host struct {
 	Taken    []uint32          // uids that others have
 
 	Name        string
-	Term        string // TERM of the container
+	Term        string // TERM of the container; empty: none that programs can use
 	Prefix      string // key of the client on the container's terminal
 	Elsewhere   string // the command that attaches from outside
 	RecordTo    string // a file, or empty

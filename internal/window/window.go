@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
@@ -115,7 +116,7 @@ func (s *Session) launch(w *sessionWindow) error {
 	spec.Argv, spec.Dir = w.argv, s.dir
 	spec.Env = append(spec.Env, "AGENT_SESSION="+s.host.Name, Variable+"="+strconv.Itoa(int(w.id)))
 	if s.host.Term == "" {
-		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
+		spec.Env = append(spec.Env, "TERM="+container.DefaultTerm, "COLORTERM=truecolor")
 	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
 	w.far.Close()

@@ -204,3 +204,29 @@ func (w *world) process(command string) (found inmate) {
 	}
 	return found
 }
+
+// TestLabTerminalUnknown: programs of a window can use the terminal that they are told of. One that the image has no entry
+// for is none of those, and a start says so, once.
+func TestLabTerminalUnknown(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for asked, want := range map[string]string{"xterm-ghostty": "xterm-256color", "linux": "linux", "": "xterm-256color", "../../etc/passwd": "xterm-256color"} {
+		opts := lab.BoxOptions{}
+		if asked != "" {
+			opts.Env = []string{"TERM=" + asked}
+		}
+		w := startIn(t, l, allowlist, opts, "agent-init", "run", "--session", "always", "--", "sh", "-c", `tput clear && echo "term=$TERM"; exec sleep infinity`)
+		w.ready()
+		var said string
+		if !eventually(lab.Patience, func() bool {
+			said = w.root("agent-init", "history").Stdout
+			return strings.Contains(said, "term="+want+"\n")
+		}) {
+			t.Errorf("TERM=%s: %q", asked, said)
+		}
+		warning := "no terminfo entry for " + asked
+		if known := asked == want || asked == ""; strings.Contains(w.agent.Stderr(), warning) == known {
+			t.Errorf("TERM=%s: %s", asked, w.agent.Stderr())
+		}
+	}
+}

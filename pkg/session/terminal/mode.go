@@ -69,7 +69,19 @@ func (t *Terminal) setMode(number int, on bool) {
 	}
 }
 
-// mode returns what DECRQM answers: 1 set, 2 reset, 0 unknown.
+// report returns what DECRQM answers: as mode, or 3 for what is on whatever a program sets. The program will rely on it,
+// so it is what the model then does.
+func (t *Terminal) report(number int) int {
+	switch number {
+	case 2027: // graphemes are joined in any case
+		return 3
+	case 2031, 2048: // nobody tells of another colour scheme, or of a size, while only the model looks
+		return 0
+	}
+	return t.mode(number)
+}
+
+// mode returns 1 for a mode that is set, 2 for one that is reset, 0 for one that is unknown.
 func (t *Terminal) mode(number int) int {
 	on := false
 	switch mode := slices.Index(modeNumbers[:], number); {

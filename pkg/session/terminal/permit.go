@@ -89,9 +89,9 @@ var sequences = map[string]sequence{
 	"?l": {may: only(isPrivateMode), do: eachMode(func(t *Terminal, n int) { t.setMode(n, false) })},
 	"?s": {may: only(isPrivateMode), do: eachMode((*Terminal).saveMode)}, // XTSAVE
 	"?r": {may: only(isPrivateMode), do: eachMode((*Terminal).takeMode)}, // XTRESTORE
-	"$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[%d;%d$y", p.get(0, 0), t.mode(-p.get(0, 0))) }},
+	"$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[%d;%d$y", p.get(0, 0), t.report(-p.get(0, 0))) }},
 	// Synchronized output is answered as known: a terminal that isn't able to do it ignores it.
-	"?$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[?%d;%d$y", p.get(0, 0), t.mode(p.get(0, 0))) }},
+	"?$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[?%d;%d$y", p.get(0, 0), t.report(p.get(0, 0))) }},
 
 	">m": {may: says(func(p *params) bool { return isKeyResource(p) && p.n <= 2 && p.get(1, 0) <= 9 }), do: modifyKeys},
 	">n": {may: func(s *scanner) (asks, ok bool) { // the same, off: Reset can undo the other
