@@ -183,6 +183,9 @@ func testLaunchAnotherServer(t *testing.T, n *internet, l launcher, hello []stri
 	n.web.(*http.ServeMux).Handle("evil.example.net/", gateway)
 	without := slices.DeleteFunc(slices.Clone(l.env), func(v string) bool { return strings.HasPrefix(v, "ANTHROPIC_") })
 	const key = "sk-ant-gateway-0123456789"
+	if r := l.types(hello...); r.code != 0 { // whose key is kept
+		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
 	for name, c := range map[string]struct {
 		env   []string
 		shown string // to the gateway; empty: the start is refused
