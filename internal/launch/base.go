@@ -28,8 +28,8 @@ const maxProgram = 128 << 20
 // any label on it, so the program that will be started is read as well. Nothing of the image runs for that.
 func (e Engine) ours(ctx context.Context, c chosen) error {
 	strange := func(why string) error {
-		return fault.New(fault.Usage, "name another image; or build one on it, in agent-init's source: "+e.Name+" build -f Dockerfile.base --target debian --build-arg DEBIAN="+
-			quote(c.ref)+" -t agent-"+cmp.Or(tidy(path.Base(repository(c.ref))), "mine")+" .", "the image %s is not made of agent-init's base (%s): nothing in it would confine the agent", c.ref, why)
+		build := e.Name + " build -f Dockerfile.base --target debian --build-arg DEBIAN=" + quote(c.ref) + " -t agent-" + cmp.Or(tidy(path.Base(repository(c.ref))), "mine") + " ."
+		return fault.New(fault.Usage, "name another image; or build one on it, in agent-init's source: "+build, "the image %s is not made of agent-init's base (%s): nothing in it would confine the agent", c.ref, why)
 	}
 	if c.base == "" {
 		return strange("it has no label " + baseLabel)

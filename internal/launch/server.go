@@ -3,6 +3,7 @@ package launch
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"net/netip"
 	"net/url"
@@ -82,14 +83,14 @@ func serversOf(o *Options, image Image, env map[string]string) (found []server, 
 func serverIn(variable, value, ending string) (string, error) {
 	u, err := url.Parse(value)
 	if err != nil || !plainURL().MatchString(value) {
-		return "", fault.New(fault.Usage, "", "%s is no plain address of a server: https://HOST/PATH", variable)
+		return "", fmt.Errorf("%s is no plain address of a server: https://HOST/PATH", variable)
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) || u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost") {
-		return "", fault.New(fault.Usage, "", "%s names a server of this machine's own, which a container reaches by --model-from-host PORT alone", variable)
+		return "", fmt.Errorf("%s names a server of this machine's own, which a container reaches by --model-from-host PORT alone", variable)
 	}
 	base, ok := strings.CutSuffix(strings.TrimRight(value, "/"), ending)
 	if !ok {
-		return "", fault.New(fault.Usage, "", "%s does not end in %s, where the broker asks", variable, ending)
+		return "", fmt.Errorf("%s does not end in %s, where the broker asks", variable, ending)
 	}
 	return base + "/", nil
 }
