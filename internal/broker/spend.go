@@ -123,7 +123,7 @@ func (p *process) event(e broker.Event) audit.Event {
 		if e.Observed != "" {
 			out.Enforce, out.Reason = audit.Deny, e.Observed
 		}
-	case "upstream", "late":
+	case "upstream", "late", "server": // not reached, or not who it should be
 		out.Verdict = audit.Fault
 	default:
 		out.Verdict = audit.Deny

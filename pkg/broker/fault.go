@@ -25,9 +25,5 @@ func (x *exchange) fault(ctx context.Context, g goal, err error) *no {
 		return &no{&judge.Refusal{What: gone, Text: "the client hung up"}, true}
 	}
 	f := onward.FaultOf(host, err)
-	n := &no{&judge.Refusal{What: "upstream", Text: f.Text}, f.Again}
-	if f.Late {
-		n.What = "late"
-	}
-	return n
+	return &no{&judge.Refusal{What: f.What(), Text: f.Text}, f.Again}
 }

@@ -136,7 +136,7 @@ func TestRouteGoes(t *testing.T) {
 	if err := r.Load(Loaded{Routes: []route.Route{stays}, Credentials: keys, Roots: newAuthority(t).pool()}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.ask("GET", "/stays/get", ""); got.StatusCode != http.StatusBadGateway || !strings.Contains(got.text, "nobody whom this image trusts") {
+	if got := r.ask("GET", "/stays/get", ""); got.StatusCode != http.StatusForbidden || !strings.Contains(got.text, "nobody whom this image trusts") {
 		t.Errorf("with other roots: answered %d %s", got.StatusCode, got.text)
 	}
 	close(over)

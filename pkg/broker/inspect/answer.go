@@ -141,11 +141,7 @@ func (x *exchange) fault(err error) *no {
 		return over
 	}
 	f := onward.FaultOf(x.conn.name, err)
-	n := &no{&judge.Refusal{What: "upstream", Text: f.Text}, f.Again}
-	if f.Late {
-		n.What = "late"
-	}
-	return n
+	return &no{&judge.Refusal{What: f.What(), Text: f.Text}, f.Again}
 }
 
 // pass passes an answer on.

@@ -102,7 +102,7 @@ func TestGone(t *testing.T) {
 func TestServersAreProved(t *testing.T) {
 	r := start(t, nil, func(s *setting) { s.Roots = x509.NewCertPool() })
 	got := r.ask(r.client(true), "GET", "/", "", "Authorization", "Bearer "+canary)
-	if got.StatusCode != 502 || !strings.Contains(got.text, "nothing was sent") || len(r.requests()) != 0 {
+	if got.StatusCode != 403 || !strings.Contains(got.text, "nothing was sent") || !strings.Contains(got.text, "--ca") || len(r.requests()) != 0 {
 		t.Error(got.StatusCode, got.text)
 	}
 	_, r.loaded.Roots = selfSigned(t)

@@ -17,6 +17,17 @@ type Fault struct {
 	Again bool // a client may try again by itself
 }
 
+// What is the kind of the refusal (judge.Refusal) that a client gets.
+func (f Fault) What() string {
+	switch {
+	case f.Late:
+		return "late"
+	case f.Again:
+		return "upstream"
+	}
+	return "server"
+}
+
 // FaultOf says what an error of a transport's means. The words are ours: what a server sent, or net/http says of it, may
 // repeat the credential.
 func FaultOf(host string, err error) Fault {
@@ -42,7 +53,7 @@ func FaultOf(host string, err error) Fault {
 	case errors.As(err, &other):
 		return certificate("is another name's")
 	case errors.As(err, &unknown):
-		return certificate("is signed by nobody whom this image trusts")
+		return certificate("is signed by nobody whom this image trusts (a company's authority: agent-init launch --ca FILE, or docs/images.md)")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return certificate("has expired, or is not valid yet")
 	case errors.As(err, &wrong):
