@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -35,7 +36,14 @@ func leave() error {
 	if os.Getenv(done) != "" {
 		return nil
 	}
-	env := []string{done + "=1", "HOME=/nonexistent"}
+	env := []string{done + "=1", "HOME=/proc/nonexistent"} // where not even root can make it
+	// Go's own caches are no state of ours: without a home it has to be told where they are.
+	if cache, err := os.UserCacheDir(); err == nil && os.Getenv("GOCACHE") == "" {
+		env = append(env, "GOCACHE="+filepath.Join(cache, "go-build"))
+	}
+	if home, err := os.UserHomeDir(); err == nil && os.Getenv("GOPATH") == "" {
+		env = append(env, "GOPATH="+filepath.Join(home, "go"))
+	}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if name == "PATH" || name == "TMPDIR" || strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "AGENT_INIT_TEST") ||
