@@ -12,12 +12,12 @@ import (
 
 // underWay is a request of which the first bytes have arrived, and what may come then.
 type underWay struct {
-	what, method, kind, first, query string
-	length                           int64 // that the head tells; 0: it tells none
-	was                              route.Request
-	routes                           []route.Route // whose credentials are put on
-	headers                          []string
-	changes                          []change
+	what, kind, first string
+	length            int64 // that the head tells; 0: it tells none
+	was               route.Request
+	routes            []route.Route // whose credentials are put on
+	headers           []string
+	changes           []change
 }
 
 type change struct {
