@@ -255,7 +255,7 @@ func testLaunchStrangeImages(t *testing.T, e *engine, l launcher) {
 		"shell":      {"ENTRYPOINT /script", ""},
 		"user":       {"USER agent\nCMD [\"/script\"]", ""},
 		"onbuild":    {"ONBUILD RUN false\nCMD [\"/script\"]", ""},
-		"health":     {"HEALTHCHECK --interval=1s --start-period=0s CMD touch /workspace/by-root\nCMD [\"/script\"]", ""},
+		"health":     {"HEALTHCHECK --interval=1s CMD touch /workspace/by-root\nCMD [\"/script\"]", ""},
 		"open":       {"ENV AGENT_INIT_UNSAFE_NO_FIREWALL=true\nCMD [\"/script\"]", "sets AGENT_INIT_UNSAFE_NO_FIREWALL"},
 		"monitor":    {"ENV AGENT_INIT_MODE=monitor\nCMD [\"/script\"]", "sets AGENT_INIT_MODE=monitor"},
 		"untested":   {"ENV AGENT_INIT_SELFTEST=off\nCMD [\"/script\"]", "sets AGENT_INIT_SELFTEST=off"},
@@ -284,20 +284,25 @@ func testLaunchStrangeImages(t *testing.T, e *engine, l launcher) {
 				if way[0] == "--detach" && r.code == 0 {
 					container = strings.Fields(r.stdout)[0]
 					eventually(t, "the agent runs", 2*time.Minute, func() bool { _, err := os.Stat(filepath.Join(l.dir, "started")); return err == nil })
-					said = e.must(t, "logs", container)
+					said = e.must(t, "logs", container) + e.docker("exec", container, "/usr/local/bin/agent-init", "history").stdout // of a session
+				}
+				said = strings.Join(strings.Fields(said), " ")
+				refused := c.refused
+				if name == "flags" && way[0] == "--" { // who names the command leaves out the image's own way
+					refused = ""
 				}
 				switch _, started := os.Stat(filepath.Join(l.dir, "started")); {
-				case c.refused != "" && (r.code == 0 || !strings.Contains(r.stderr, c.refused) || !strings.Contains(r.stderr, "remedy: ") || started == nil):
+				case refused != "" && (r.code == 0 || !strings.Contains(r.stderr, refused) || !strings.Contains(r.stderr, "remedy: ") || started == nil):
 					t.Errorf("%q: not refused: exit %d\n%s", way, r.code, said)
-				case c.refused != "" && (e.must(t, "ps", "-aq", "--no-trunc") != before || strings.Contains(e.must(t, "volume", "ls", "-q"), "agent-strange")):
+				case refused != "" && (e.must(t, "ps", "-aq", "--no-trunc") != before || strings.Contains(e.must(t, "volume", "ls", "-q"), "agent-strange")):
 					t.Errorf("%q: it left something", way)
-				case c.refused == "" && (started != nil || !strings.Contains(said, "uid 1000") || !strings.Contains(said, "CapEff:\t0000000000000000") || strings.Contains(said, "sk-ant")):
+				case refused == "" && (started != nil || !strings.Contains(said, "uid 1000") || !strings.Contains(said, "CapEff: 0000000000000000") || strings.Contains(said, "sk-ant")):
 					t.Errorf("%q: exit %d\n%s", way, r.code, said)
 				}
 				if container == "" {
 					continue
 				}
-				if check := e.must(t, "inspect", "--format", "{{json .State.Health}} {{.Config.User}} {{.Path}}", container); name == "health" && !strings.HasPrefix(check, "null ") || !strings.HasSuffix(check, " 0:0 /usr/local/bin/agent-init\n") {
+				if check := e.must(t, "inspect", "--format", "{{json .State.Health}} {{.Config.User}} {{.Path}}", container); name == "health" && !strings.HasPrefix(check, "null ") || !strings.HasSuffix(check, " 0:0 /usr/local/bin/agent-init") {
 					t.Errorf("it was started as %s", check)
 				}
 				l.must(t, "launch", "--stop", container)
