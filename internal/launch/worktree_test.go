@@ -291,10 +291,10 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(top, "work/r")
+	dir := filepath.Join(top, "src/r")
 	newRepository(t, dir)
 	work := write(t, filepath.Join(top, "work.config"), "[user]\n\temail = ada@work.example\n")
-	t.Setenv("GIT_CONFIG_GLOBAL", write(t, filepath.Join(top, "config"), "[user]\n\tname = Ada\n\temail = ada@home.example\n[includeIf \"gitdir:~/work/\"]\n\tpath = "+work+"\n"))
+	t.Setenv("GIT_CONFIG_GLOBAL", write(t, filepath.Join(top, "config"), "[user]\n\tname = Ada\n\temail = ada@home.example\n[includeIf \"gitdir:~/src/\"]\n\tpath = "+work+"\n"))
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	t.Setenv("HOME", top)
 	t.Setenv("GIT_DIR", dir+"/.git")
