@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -30,26 +31,27 @@ type leases struct {
 	silent  []netip.Addr
 }
 
-func (l *leases) rig(t *testing.T) (r *rig) {
-	r = newRig(t, func(c *settings) {
-		c.LeasedTo = func(_ context.Context, name string, a netip.AddrPort) (bool, error) {
-			return a.Addr() == site || slices.Contains(l.beside[name], a.Addr()), nil
+func (l *leases) rig(t *testing.T) *rig {
+	return newRig(t, l.set)
+}
+
+func (l *leases) set(c *settings) {
+	c.LeasedTo = func(_ context.Context, name string, a netip.AddrPort) (bool, error) {
+		return a.Addr() == site || slices.Contains(l.beside[name], a.Addr()), nil
+	}
+	c.Beside = func(_ context.Context, name string, a netip.AddrPort) ([]netip.Addr, error) {
+		return l.beside[name], nil
+	}
+	c.dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+		l.mu.Lock()
+		l.dialled = append(l.dialled, to.Addr())
+		l.mu.Unlock()
+		if slices.Contains(l.silent, to.Addr()) {
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}
-		c.Beside = func(_ context.Context, name string, a netip.AddrPort) ([]netip.Addr, error) {
-			return l.beside[name], nil
-		}
-		c.dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-			l.mu.Lock()
-			l.dialled = append(l.dialled, to.Addr())
-			l.mu.Unlock()
-			if slices.Contains(l.silent, to.Addr()) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			return r.dial(ctx, to)
-		}
-	})
-	return r
+		return c.rig.dial(ctx, to)
+	}
 }
 
 // TestGoesElsewhere: where the address that the client chose does not answer, another one of that name does, and of no
@@ -150,8 +152,8 @@ func TestElsewhereCounts(t *testing.T) {
 // TestElsewhereTooLate: a policy that comes while another address is tried counts for that address.
 func TestElsewhereTooLate(t *testing.T) {
 	l := &leases{beside: map[string][]netip.Addr{"ok.test": {other}}}
-	var r *rig
-	r = newRig(t, func(c *settings) {
+	r := newRig(t, func(c *settings) {
+		r := c.rig
 		c.Beside = func(context.Context, string, netip.AddrPort) ([]netip.Addr, error) { return l.beside["ok.test"], nil }
 		c.dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			if to.Addr() == other {
@@ -187,17 +189,20 @@ func TestElsewhereIsBounded(t *testing.T) {
 		a := netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)})
 		l.beside["ok.test"], l.silent = append(l.beside["ok.test"], a), append(l.silent, a)
 	}
-	r := l.rig(t)
-	r.room = make(chan struct{}, 3)
+	room := make(race.Room, 3)
+	r := newRig(t, func(c *settings) {
+		l.set(c)
+		c.room = room
+	})
 	for range 8 {
 		c := r.connect(siteTLS)
 		fmt.Fprint(c, helloOf(t, "ok.test"))
 	}
-	for len(r.room) < 3 {
+	for len(room) < 3 {
 		time.Sleep(time.Millisecond)
 	}
 	r.stop()
-	if len(r.room) != 0 {
+	if len(room) != 0 {
 		t.Error("attempts are left")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -75,6 +76,8 @@ type settings struct {
 	limits   limits
 	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error)
 	original func(*net.TCPConn) (netip.AddrPort, error)
+	room     race.Room
+	rig      *rig // what they are for; it does not serve yet
 }
 
 func newRig(t testing.TB, change func(*settings)) *rig {
@@ -93,12 +96,12 @@ func newRig(t testing.TB, change func(*settings)) *rig {
 	if r.Server, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	to := settings{c, r.Server.limits, r.dial, r.original}
+	to := settings{c, r.Server.limits, r.dial, r.original, r.Server.room, r}
 	if change != nil {
 		change(&to)
 	}
 	s := r.Server
-	s.config, s.limits, s.dial, s.original, s.conns.most = to.Config, to.limits, to.dial, to.original, to.Connections
+	s.config, s.limits, s.dial, s.original, s.room, s.conns.most = to.Config, to.limits, to.dial, to.original, to.room, to.Connections
 	var listeners []net.Listener
 	for _, to := range []netip.AddrPort{siteTLS, siteWeb, siteSSH, site8443, site8080} {
 		l := listen(t)
