@@ -77,8 +77,8 @@ func (s *silence) end() {
 // forward asks the server and passes its answer on.
 func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 	x.silence = x.watch()
-	defer x.silence.end()
 	defer x.body.leave()
+	defer x.silence.end() // first: what leave ends of the client's side is no reason to cut the answer off
 	if x.asked.ProtoMajor == 1 && x.body.from != nil {
 		x.control.EnableFullDuplex() // an answer may begin before the request is over, as in HTTP/2
 	}
@@ -162,6 +162,9 @@ func (x *exchange) pass(w http.ResponseWriter, resp *http.Response) error {
 	}
 	if length := resp.Header["Content-Length"]; len(length) == 1 && len(announced) == 0 && resp.StatusCode != http.StatusNoContent {
 		h["Content-Length"] = length // net/http has looked at it, and holds us to it. HTTP/1.1 has no trailers with one
+	}
+	if x.body.unread() {
+		h["Connection"] = []string{"close"} // else a client may send its next request where nobody reads any more
 	}
 	x.event.Status = resp.StatusCode
 	w.WriteHeader(resp.StatusCode)

@@ -258,10 +258,15 @@ func (b *body) unless(refused *judge.Refusal) *no {
 // Close leaves the rest to net/http, which has the connection.
 func (b *body) Close() error { return nil }
 
+// unread says whether a client of HTTP/1.1 still has to send some of it, so that its connection ends with this request.
+func (b *body) unread() bool {
+	return b.from != nil && b.x.asked.ProtoMajor == 1 && !b.whole.Load() && b.sent.Load() != b.x.asked.ContentLength
+}
+
 // leave has nobody wait for the rest. In HTTP/1.1, net/http would wait for who reads it, who waits for the client.
 func (b *body) leave() {
 	b.stop(refusal(gone, "the request is over"))
-	if b.from != nil && b.x.asked.ProtoMajor == 1 && !b.whole.Load() && b.sent.Load() != b.x.asked.ContentLength {
+	if b.unread() {
 		b.x.conn.unread.Store(true)
 		b.x.control.SetReadDeadline(time.Now())
 	}

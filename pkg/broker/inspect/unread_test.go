@@ -45,8 +45,10 @@ func TestUnread(t *testing.T) {
 						ask(method, "/first", behind)
 						ask("GET", "/next", "")
 					}
-					ask("POST", "/first", behind, "Expect")
-					ask("GET", "/next", "")
+					for range 20 { // net/http may send the answer before or after the client's body comes
+						ask("POST", "/first", behind, "Expect")
+						ask("GET", "/next", "")
+					}
 				}
 				ask("GET", "/last", "")
 				for _, asked := range s.Asked(t, "GET /last") {
