@@ -107,7 +107,7 @@ test-race: build
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
-# It watches the attacks over xtables-nft. Of one package by itself, go prints a test's end when it comes.
+# Of one package by itself, go prints a test's end when it comes.
 test-attack: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
 
@@ -127,7 +127,8 @@ test-lab-xtables-legacy: build
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(FILTER_LAB)' ./test/attack
 
 test-lab-xtables-nft: build
-	AGENT_INIT_TEST_BACKEND=xtables-nft $(RACE) -run '$(NFT_LAB)' ./test/attack
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=xtables-nft \
+		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(NFT_LAB)' ./test/attack
 
 ## test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
 test-lab-modes: test-lab-up test-lab-sidecar

@@ -278,6 +278,9 @@ func testLaunchStrangeImages(t *testing.T, e *engine, l launcher) {
 				}
 			})
 			for _, way := range [][]string{{"--", "sh", "-c", launchProbe}, {"--detach"}} {
+				if err := os.RemoveAll(filepath.Join(l.dir, "started")); err != nil { // of the former way
+					t.Fatal(err)
+				}
 				before := e.must(t, "ps", "-aq", "--no-trunc")
 				r := l.types(args([]string{"launch", "strange", "--image", image, "--secret", "anthropic=" + key}, way)...)
 				said, container := r.stdout+r.stderr, ""

@@ -63,7 +63,7 @@ func (s *Setting) missing(event string, args []string) string {
 		if s.Log == nil {
 			return "no log"
 		}
-	case "sleep", "forget", "send", "latency", "foreign", "needs":
+	case "sleep", "forget", "flows", "send", "latency", "foreign", "needs":
 	default:
 		panic(fmt.Sprintf("scorecard: unknown event @%s", event))
 	}
@@ -109,6 +109,8 @@ func (s *Setting) happen(a *Attack, event []string, said *[]Said) error {
 	case "forget":
 		s.forget()
 		return nil
+	case "flows":
+		return s.flows(args)
 	case "send":
 		return s.send(a, args[0])
 	case "latency":
@@ -119,6 +121,25 @@ func (s *Setting) happen(a *Attack, event []string, said *[]Said) error {
 		return s.Box.Net.Do(func() error { return foreign(len(args) == 0, s.Backend) })
 	}
 	return nil // @log and @needs: they are only needed
+}
+
+// flows waits for a packet to an address: for as long as it takes where one has to come, which is everywhere if no time is
+// named, else in a container that nothing confines. Elsewhere it waits for that time.
+func (s *Setting) flows(args []string) error {
+	wait := lab.Patience
+	if len(args) > 1 && !s.Open {
+		var err error
+		if wait, err = time.ParseDuration(args[1]); err != nil {
+			return err
+		}
+	}
+	to, err := netip.ParseAddr(args[0])
+	for end := time.Now().Add(wait); err == nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if slices.ContainsFunc(s.Box.Packets(lab.Routed), func(p lab.Packet) bool { return p.Dst == to }) {
+			break
+		}
+	}
+	return err
 }
 
 // race restarts the container while others come in from outside, as fast as

@@ -49,7 +49,7 @@ func addressAttacks() []Attack {
 			Try:   []string{"tcp -send SSH-2.0-x {bad4}:22", "tcp [{bad6}]:22"},
 			Tests: []string{"TestLabE32SSH"}},
 		{ID: "E33", Title: "a flow that outlives its permission",
-			Try:     []string{"spawn e33 stream -insecure https://{sub}/", "@sleep 500ms", "@reload {ok}", "@sleep 1s", "@forget", "@sleep 500ms", "@reload"},
+			Try:     []string{"spawn e33 stream -insecure https://{sub}/", "@flows 45.30.33.1", "@reload {ok}", "@sleep 1s", "@forget", "@flows 45.30.33.1 500ms", "@reload"},
 			Answers: map[string]func(*Setting) lab.Answer{"{sub}": addresses("45.30.33.1")},
 			Serve:   endless, Judge: livedOn("45.30.33.1"),
 			Tests: []string{"TestLabE33Revoke", "TestLabGateRevoke"}},
