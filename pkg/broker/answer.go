@@ -88,7 +88,7 @@ func (a *answer) ask(out *http.Request) {
 	if resp.StatusCode == http.StatusUnauthorized && x.way.route.Shape == route.GitShape {
 		// git would ask for a password, which nobody has.
 		resp.Body.Close()
-		a.fail(refusal("upstream", fmt.Sprintf("%s wants another credential for this repository than route %s has",
+		a.fail(refusal("server", fmt.Sprintf("%s wants another credential for this repository than route %s has",
 			x.goal.up.place.host, x.way.route.Name)))
 		return
 	}
@@ -102,7 +102,7 @@ func (a *answer) ask(out *http.Request) {
 
 // strange is about a status that no client may act on.
 func strange(g goal, status int) *no {
-	return refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect",
+	return refusal("server", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect",
 		g.up.place.host, status))
 }
 

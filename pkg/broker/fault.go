@@ -20,7 +20,7 @@ func (x *exchange) fault(ctx context.Context, g goal, err error) *no {
 	case errors.Is(cause, errSilent):
 		return &no{&judge.Refusal{What: "late", Text: host + " was silent for too long"}, true}
 	case g.up.ctx.Err() != nil:
-		return refusal("upstream", "the policy has changed: this route is no more")
+		return refusal("server", "the policy has changed: this route is no more")
 	case cause != nil:
 		return &no{&judge.Refusal{What: gone, Text: "the client hung up"}, true}
 	}

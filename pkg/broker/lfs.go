@@ -105,10 +105,10 @@ func (a *answer) batch(resp *http.Response) {
 	host := x.goal.up.place.host
 	switch {
 	case err != nil || len(data) > maxBatch:
-		a.fail(refusal("upstream", host+" answered with what is no batch of objects of LFS"))
+		a.fail(refusal("server", host+" answered with what is no batch of objects of LFS"))
 		return
 	case b.Transfer != "" && b.Transfer != "basic":
-		a.fail(refusal("upstream", host+" wants another transfer of LFS than basic"))
+		a.fail(refusal("server", host+" wants another transfer of LFS than basic"))
 		return
 	}
 	for _, o := range b.Objects {
@@ -123,7 +123,7 @@ func (a *answer) batch(resp *http.Response) {
 	}
 	out, err := json.Marshal(b)
 	if err != nil {
-		a.fail(refusal("upstream", host+" answered with what can't be passed on"))
+		a.fail(refusal("server", host+" answered with what can't be passed on"))
 		return
 	}
 	a.hand(&registry.Answer{Status: resp.StatusCode, Type: "application/vnd.git-lfs+json", Body: [][]byte{out}})
@@ -131,7 +131,7 @@ func (a *answer) batch(resp *http.Response) {
 
 // issue makes the ticket for one action.
 func (x *exchange) issue(name string, action lfsAction) (lfsAction, *no) {
-	unclear := refusal("upstream", x.goal.up.place.host+" answered with an address of LFS that can't be asked")
+	unclear := refusal("server", x.goal.up.place.host+" answered with an address of LFS that can't be asked")
 	to, err := url.Parse(action.Href)
 	method := methodOf[name]
 	if err != nil || method == "" || to.User != nil || to.Fragment != "" {
@@ -160,7 +160,7 @@ func (x *exchange) issue(name string, action lfsAction) (lfsAction, *no) {
 		href := x.base + path + "?" + ticketName + "=" + base64.RawURLEncoding.EncodeToString(sealed)
 		return lfsAction{Href: href, ExpiresIn: int(valid / time.Second)}, nil
 	}
-	return action, refusal("upstream", fmt.Sprintf("the objects of LFS are on %s, where route %s leads nobody", to.Host, x.way.route.Name))
+	return action, refusal("server", fmt.Sprintf("the objects of LFS are on %s, where route %s leads nobody", to.Host, x.way.route.Name))
 }
 
 // bound is what a ticket is for. What it holds is shown to no other server, wherever the route leads by then.

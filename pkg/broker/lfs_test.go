@@ -120,7 +120,7 @@ func TestLargeFilesElsewhere(t *testing.T) {
 		`{}}` + strings.Repeat(`,{}`, maxParts) + `,{"oid":""`,
 	} {
 		_, r := store(t, actions)
-		if got, _ := r.batchOf("download"); got.StatusCode != http.StatusBadGateway || strings.Contains(got.text, "u:p") {
+		if got, _ := r.batchOf("download"); got.StatusCode != http.StatusForbidden || strings.Contains(got.text, "u:p") {
 			t.Errorf("%.80s: answered %d %.200s", actions, got.StatusCode, got.text)
 		}
 	}

@@ -120,7 +120,7 @@ func (c *consulting) ask(ctx context.Context, q registry.Question) (*registry.Do
 	g := c.x.way.to(q.To)
 	r, err := g.request(q.Method, q.Path, "", http.Header{"Accept": {q.Accept}, "User-Agent": {c.agent}})
 	if err != nil {
-		return nil, refusal("upstream", "a path of the registry's is not clear")
+		return nil, refusal("server", "a path of the registry's is not clear")
 	}
 	ctx, cancel := context.WithTimeout(ctx, documentTime)
 	defer cancel()
@@ -149,10 +149,10 @@ func (c *consulting) read(ctx context.Context, resp *http.Response) ([]byte, err
 	case "", "identity":
 	case "gzip":
 		if from, err = gzip.NewReader(resp.Body); err != nil {
-			return nil, refusal("upstream", "what the registry answered can't be unpacked")
+			return nil, refusal("server", "what the registry answered can't be unpacked")
 		}
 	default:
-		return nil, refusal("upstream", "what the registry answered is packed in a way that was not asked for")
+		return nil, refusal("server", "what the registry answered is packed in a way that was not asked for")
 	}
 	free, err := c.turn(ctx, c.x.proxy.documents.small)
 	if err != nil {
@@ -168,9 +168,9 @@ func (c *consulting) read(ctx context.Context, resp *http.Response) ([]byte, err
 	}
 	switch {
 	case data.Len() > registry.MaxDocument:
-		return nil, refusal("upstream", fmt.Sprintf("what the registry answered has more than %d MiB", registry.MaxDocument>>20))
+		return nil, refusal("server", fmt.Sprintf("what the registry answered has more than %d MiB", registry.MaxDocument>>20))
 	case err != nil:
-		return nil, refusal("upstream", "what the registry answered did not come whole")
+		return nil, &no{&judge.Refusal{What: "upstream", Text: "what the registry answered did not come whole"}, true}
 	case data.Len() <= tinyDocument: // many may be asked for at once
 		free()
 	}

@@ -115,7 +115,11 @@ func TestRegistryFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := startNPM(t, c.answer)
 			for _, path := range []string{"/r/p", "/r/p/-/p-1.0.0.tgz"} {
-				if got := r.ask("GET", path, ""); got.StatusCode != 502 || !strings.Contains(got.text, c.says) {
+				status := 403
+				if name == "a cut" { // it may come whole the next time
+					status = 502
+				}
+				if got := r.ask("GET", path, ""); got.StatusCode != status || !strings.Contains(got.text, c.says) {
 					t.Errorf("%s: %d %s, without %q", path, got.StatusCode, got.text, c.says)
 				}
 			}

@@ -281,7 +281,8 @@ func testLaunchStrangeImages(t *testing.T, e *engine, l launcher) {
 				if err := os.RemoveAll(filepath.Join(l.dir, "started")); err != nil { // of the former way
 					t.Fatal(err)
 				}
-				before := e.must(t, "ps", "-aq", "--no-trunc")
+				there := func() string { return e.must(t, "ps", "-aq", "--no-trunc") + e.must(t, "volume", "ls", "-q") }
+				before := there()
 				r := l.types(args([]string{"launch", "strange", "--image", image, "--secret", "anthropic=" + key}, way)...)
 				said, container := r.stdout+r.stderr, ""
 				if way[0] == "--detach" && r.code == 0 {
@@ -297,8 +298,8 @@ func testLaunchStrangeImages(t *testing.T, e *engine, l launcher) {
 				switch _, started := os.Stat(filepath.Join(l.dir, "started")); {
 				case refused != "" && (r.code == 0 || !strings.Contains(r.stderr, refused) || !strings.Contains(r.stderr, "remedy: ") || started == nil):
 					t.Errorf("%q: not refused: exit %d\n%s", way, r.code, said)
-				case refused != "" && (e.must(t, "ps", "-aq", "--no-trunc") != before || strings.Contains(e.must(t, "volume", "ls", "-q"), "agent-strange")):
-					t.Errorf("%q: it left something", way)
+				case refused != "" && there() != before:
+					t.Errorf("%q: it left something:\n%s, before:\n%s", way, there(), before)
 				case refused == "" && (started != nil || !strings.Contains(said, "uid 1000") || !strings.Contains(said, "CapEff: 0000000000000000") || strings.Contains(said, "sk-ant")):
 					t.Errorf("%q: exit %d\n%s", way, r.code, said)
 				}

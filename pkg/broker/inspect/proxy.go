@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/tunnel"
 )
 
@@ -64,5 +63,9 @@ func (x *exchange) refusedByProxy(resp *http.Response) *no {
 	if !x.proxied || resp.StatusCode != http.StatusProxyAuthRequired && resp.Header["X-Squid-Error"] == nil {
 		return nil
 	}
-	return &no{Refusal: &judge.Refusal{What: "upstream", Text: "by the upstream proxy: " + tunnel.Refusal(resp.StatusCode).Error()}}
+	n := refusal("server", "by the upstream proxy: "+tunnel.Refusal(resp.StatusCode).Error())
+	if resp.StatusCode > 500 { // it was not reached
+		n.What, n.again = "upstream", true
+	}
+	return n
 }

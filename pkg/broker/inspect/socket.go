@@ -13,7 +13,7 @@ func (x *exchange) upgrade(w http.ResponseWriter, out *http.Request, resp *http.
 	server, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !x.admitted.WebSocket || !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
 		resp.Body.Close()
-		x.refuse(w, refusal("upstream", x.conn.name+" changed to another protocol than was asked for"))
+		x.refuse(w, refusal("server", x.conn.name+" changed to another protocol than was asked for"))
 		return
 	}
 	defer server.Close()

@@ -25,7 +25,7 @@ const (
 	overBudget  = "budget"   // a limit of the route's is reached
 	tooLarge    = "size"     // clients have a text of their own for 413, and it is about nothing else
 	noWebSocket = "upgrade"  // Codex then posts at once
-	noUpstream  = "upstream" // the host can't be reached now: clients may try again
+	noUpstream  = "upstream" // the host can't be reached now: clients may try again. What it answers, and stays so, is "server"
 	lateAnswer  = "late"     // likewise: the host did not answer in time
 	busy        = "busy"     // likewise: there is no room, or nobody who keeps the count
 	slowRequest = "slow"     // the request did not come in time

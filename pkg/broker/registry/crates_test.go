@@ -31,17 +31,17 @@ func TestCrates(t *testing.T) {
 	r.want("/se/rd/serde", string(cratesDocs()["/se/rd/serde"].Body))
 	r.want("/3/c/cfg", `{"name":"cfg"…`)
 	r.want("/dl/serde/1.0.2+build/download", "file https://static.crates.io/crates/serde/1.0.2+build/download")
-	r.want("/br/ok/broken", "upstream: the index has a line about broken that can't be read")
+	r.want("/br/ok/broken", "server: the index has a line about broken that can't be read")
 	for _, path := range []string{"/se/rd/cfg", "/2/a", "/api/v1/crates/new", "/dl/serde/1.0.0", "/dl/../x/download", "/me"} {
 		r.want(path, "path: …")
 	}
 	for dl, want := range map[string]string{
 		"https://static.crates.io/{prefix}/{crate}/{version}.crate": "file https://static.crates.io/se/rd/Serde/1.0.0.crate",
 		"https://index.crates.io/api/dl/":                           "file /api/dl/Serde/1.0.0/download",
-		"https://evil.example/x":                                    "upstream: the index says that crates are at https://evil.example/x, to which…",
-		"https://static.crates.io/{sha256-checksum}":                "upstream: …",
-		"https://static.crates.io/{crate}/../{version}":             "upstream: …",
-		"": "upstream: the index's config.json can't be read",
+		"https://evil.example/x":                                    "server: the index says that crates are at https://evil.example/x, to which…",
+		"https://static.crates.io/{sha256-checksum}":                "server: …",
+		"https://static.crates.io/{crate}/../{version}":             "server: …",
+		"": "server: the index's config.json can't be read",
 	} {
 		r := newRig(t, "crates", route.Packages{}, map[string]Document{"/config.json": {Body: []byte(`{"dl":"` + dl + `"}`)}})
 		r.want("/dl/Serde/1.0.0/download", want)

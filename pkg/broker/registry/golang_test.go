@@ -64,7 +64,7 @@ func TestGoAge(t *testing.T) {
 	r.want("/upper.example/m/@v/list", "v1.0.0-RC1\n")
 	r.want("/upper.example/m/@v/v1.0.0-!r!c1.zip", "file /upper.example/m/@v/v1.0.0-!r!c1.zip")
 	r.want("/upper.example/m/@v/v1.0.0-RC1.zip", "path: …")
-	r.want("/twice.example/m/@v/v1.0.0.info", "upstream: …")
+	r.want("/twice.example/m/@v/v1.0.0.info", "server: …")
 	r.want("/timeless.example/m/@v/v1.0.0.mod", "age: the registry does not say…")
 	if n := strings.Count(strings.Join(r.asked, "\n"), ".zip"); n > 0 {
 		t.Errorf("%d files were read", n)

@@ -73,8 +73,8 @@ func TestMavenAge(t *testing.T) {
 	r.want("/org/acme/pad/maven-metadata.xml.sha1", checksum(".sha1", []byte(want)))
 	r.want("/org/acme/pad/maven-metadata.xml.sha512", checksum(".sha512", []byte(want)))
 	r.want("/org/acme/maven-metadata.xml", "<metadata><plugins>…")
-	r.want("/org/acme/evil/maven-metadata.xml", "upstream: …")
-	r.want("/org/acme/odd/maven-metadata.xml", "upstream: …")
+	r.want("/org/acme/evil/maven-metadata.xml", "server: …")
+	r.want("/org/acme/odd/maven-metadata.xml", "server: …")
 	for _, asked := range r.asked {
 		if strings.HasSuffix(asked, ".pom") && !strings.HasPrefix(asked, http.MethodHead) {
 			t.Errorf("%s", asked)

@@ -49,9 +49,9 @@ func TestNPM(t *testing.T) {
 	r.want("/pad/7.0.0", "age: pad has no version 7.0.0")
 	r.want("/@corp/pad/latest", `{"name":"@corp/pad","version":"1.0.0",…`)
 	r.want("/none", "404 not found")
-	r.want("/twice", "upstream: the registry's document about twice can't be read: it …")
-	r.want("/page", "upstream: the registry's document about page can't be read: it …")
-	r.want("/elsewhere", "upstream: the registry's document about elsewhere has no file for version 1.0.0")
+	r.want("/twice", "server: the registry's document about twice can't be read: it …")
+	r.want("/page", "server: the registry's document about page can't be read: it …")
+	r.want("/elsewhere", "server: the registry's document about elsewhere has no file for version 1.0.0")
 	r.want("/-/ping", "file /-/ping")
 	for _, path := range []string{"/-/all", "/-/v1/search", "/-/user/org.couchdb.user:x", "/-/package/pad/dist-tags", "/pad/-rev/1", "/pad/-/", "/@corp", "/@corp/pad/-/@corp%2fx", "/.hidden", "/pad/1.0.0/x", "/@corp%2fpad%2fx"} {
 		if got := r.get(path); !strings.HasPrefix(got, "path: ") && path != "/@corp/pad/-/@corp%2fx" && path != "/pad/-rev/1" {
@@ -87,7 +87,7 @@ func TestNPMAge(t *testing.T) {
 	r.want("/pad/next", "age: pad has no version next")
 	r.want("/fresh", "age: fresh 1.0.0 was published at…")
 	r.want("/undated", "age: the registry does not say when undated 1.0.0 was published…")
-	r.want("/timeless", "upstream: the registry's document about timeless says of no version…")
+	r.want("/timeless", "server: the registry's document about timeless says of no version…")
 
 	fresh := newRig(t, "npm", days3(), npmDocs())
 	fresh.want("/pad/-/pad-1.9.0.tgz", "file /pad/-/pad-1.9.0.tgz")

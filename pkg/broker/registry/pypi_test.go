@@ -59,9 +59,9 @@ func TestPyPI(t *testing.T) {
 		t.Errorf("a file that the index had is asked about again: %q", r.asked)
 	}
 	r.want("/files/my-pad/evil.example/x", "path: route pypi does not lead to evil.example")
-	r.want("/simple/away/", "upstream: the files of away are on evil.example, to which route pypi does not lead")
-	r.want("/simple/script/", "upstream: the index of script can't be read…")
-	r.want("/simple/broken/", "upstream: the index of broken can't be read…")
+	r.want("/simple/away/", "server: the files of away are on evil.example, to which route pypi does not lead")
+	r.want("/simple/script/", "server: the index of script can't be read…")
+	r.want("/simple/broken/", "server: the index of broken can't be read…")
 	for _, path := range []string{"/simple/", "/simple/-x/", "/simple/a/b/", "/pypi/my-pad/json", "/legacy/", "/files/My-Pad/pypi.org/x", "/files/my-pad"} {
 		r.want(path, "path: …")
 	}

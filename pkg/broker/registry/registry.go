@@ -134,9 +134,9 @@ func (g *Registry) Spelled(path string) string {
 }
 
 const (
-	denied  = "package"  // 403
-	missing = "age"      // 404
-	unread  = "upstream" // 502
+	denied  = "package" // 403
+	missing = "age"     // 404
+	unread  = "server"  // 403
 )
 
 // Refused is a refusal that a function returns as its error.
