@@ -12,14 +12,28 @@ import (
 	"github.com/miekg/dns"
 )
 
+// Of many names, those behind the first go out at a rate: hundreds of containers may have got a policy at once.
+const (
+	aheadAtOnce = 100
+	aheadEvery  = 5 * time.Millisecond
+)
+
 // Prefetch resolves the exact names ahead, so that their addresses are open and their
 // answers in the cache. It returns once all are done or ctx ends. The error names each
 // that has no address that could be opened. It may be called before and while Serve runs.
 func (s *Server) Prefetch(ctx context.Context, names []string) error {
 	errs := make([]error, len(names))
 	places := make(chan struct{}, 16) // clients can ask many times as much meanwhile
+	tick := time.NewTicker(aheadEvery)
+	defer tick.Stop()
 	var wg sync.WaitGroup
 	for i, name := range names { // not cut short by ctx: each name then says so at once
+		if i >= aheadAtOnce {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
 		places <- struct{}{}
 		wg.Go(func() {
 			if _, _, err := s.Lookup(ctx, name, time.Minute); err != nil {

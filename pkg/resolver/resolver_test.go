@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +256,23 @@ func TestPrefetch(t *testing.T) {
 	cancel()
 	if err := r.Prefetch(ctx, []string{"a.test"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after cancelling: %v", err)
+	}
+}
+
+// TestPrefetchHasARate: of many names, those behind the first hundred come at no more than 200 a second.
+func TestPrefetchHasARate(t *testing.T) {
+	var names []string
+	for i := range aheadAtOnce + 61 {
+		names = append(names, fmt.Sprintf("n%d.test", i))
+	}
+	r := newRig(t, names...)
+	began := time.Now()
+	_ = r.Prefetch(t.Context(), names) // none has an address
+	if took := time.Since(began); took < 60*aheadEvery {
+		t.Errorf("%d names took %v", len(names), took)
+	}
+	if asked := len(r.up.asked()); asked != 2*len(names) {
+		t.Errorf("%d questions about %d names", asked, len(names))
 	}
 }
 
