@@ -238,7 +238,7 @@ func (p *process) reload() error {
 	}
 	p.names.Store(&names)
 	routes, credentials := p.loggedIn(l, roots)
-	return p.proxy.Load(broker.Loaded{Routes: routes, Inspected: l.Inspected, Credentials: credentials, Roots: roots})
+	return p.proxy.Load(broker.Loaded{Routes: routes, Inspected: l.Inspected, Credentials: credentials, Roots: roots, By: fmt.Sprint(l.Proxy)})
 }
 
 // loggedIn are the routes with what logins make of them. A route whose login can't be read is not served.

@@ -47,6 +47,7 @@ type Loaded struct {
 	Inspected   []route.Inspected
 	Credentials map[string][]byte // by the names of routes
 	Roots       *x509.CertPool
+	By          string // how connections go out: with another way, or other roots, none that is there carries another request
 }
 
 // Event is one request.

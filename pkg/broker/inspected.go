@@ -34,7 +34,7 @@ func (p *Proxy) loadInspected(l Loaded) error {
 		}
 	}
 	return p.inspected.Load(inspect.Loaded{
-		Inspected: l.Inspected, Routes: l.Routes, Credentials: l.Credentials, Roots: l.Roots,
+		Inspected: l.Inspected, Routes: l.Routes, Credentials: l.Credentials, Roots: l.Roots, By: l.By,
 	})
 }
 

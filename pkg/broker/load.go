@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"crypto/x509"
 	"fmt"
 	"net/url"
 	"strings"
@@ -48,7 +47,7 @@ func (p *Proxy) Load(l Loaded) error {
 	next := make(table, len(l.Routes))
 	ups := map[place]*upstream{}
 	for _, r := range served(l.Routes) {
-		w, err := p.newWay(r, l.Credentials[r.Name], l.Roots, old, ups)
+		w, err := p.newWay(r, &l, old, ups)
 		if err == nil && next[r.Name] != nil {
 			err = fmt.Errorf("there are two of this name")
 		}
@@ -65,7 +64,7 @@ func (p *Proxy) Load(l Loaded) error {
 	return nil
 }
 
-// retire ends what goes to places that are none any more. With other roots, what goes on under the old ones may end.
+// retire ends what goes to places that are none any more. With other roots, or another way out, what goes on in the old one may end.
 func (p *Proxy) retire(old table, now map[place]*upstream) {
 	for _, u := range old.upstreams() {
 		p.retired[u] = struct{}{}
@@ -86,23 +85,21 @@ func (p *Proxy) retire(old table, now map[place]*upstream) {
 }
 
 // newWay makes a way, over connections to the same places that there are already.
-func (p *Proxy) newWay(
-	r route.Route, secret []byte, roots *x509.CertPool, old table, ups map[place]*upstream,
-) (*way, error) {
+func (p *Proxy) newWay(r route.Route, l *Loaded, old table, ups map[place]*upstream) (*way, error) {
 	w := &way{route: r, other: map[string]goal{}}
 	var err error
-	if w.goal, err = p.newGoal(r.To, roots, old, ups); err != nil {
+	if w.goal, err = p.newGoal(r.To, l, old, ups); err != nil {
 		return nil, err
 	}
 	for _, e := range r.Endpoints {
 		if e.To == "" {
 			continue
 		}
-		if w.other[e.To], err = p.newGoal(e.To, roots, old, ups); err != nil {
+		if w.other[e.To], err = p.newGoal(e.To, l, old, ups); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", e.Method, e.Path, err)
 		}
 	}
-	if w.key, err = onward.NewCredential(&w.route, secret); err != nil {
+	if w.key, err = onward.NewCredential(&w.route, l.Credentials[r.Name]); err != nil {
 		return nil, err
 	}
 	if w.up.place.scheme == "http" && w.key.Secret() && !r.Plaintext {
@@ -116,7 +113,7 @@ func (p *Proxy) newWay(
 }
 
 // newGoal reads where a route or an endpoint leads to.
-func (p *Proxy) newGoal(leads string, roots *x509.CertPool, old table, ups map[place]*upstream) (goal, error) {
+func (p *Proxy) newGoal(leads string, l *Loaded, old table, ups map[place]*upstream) (goal, error) {
 	u, err := url.Parse(leads)
 	if err != nil {
 		return goal{}, fmt.Errorf("it leads to no address")
@@ -126,10 +123,10 @@ func (p *Proxy) newGoal(leads string, roots *x509.CertPool, old table, ups map[p
 		return goal{}, err
 	}
 	if ups[to] == nil {
-		if before := old.upstreams()[to]; before != nil && before.roots.Equal(roots) {
+		if before := old.upstreams()[to]; before != nil && before.roots.Equal(l.Roots) && before.by == l.By {
 			ups[to] = before
 		} else {
-			ups[to] = newUpstream(to, roots, p.config.Dial)
+			ups[to] = newUpstream(to, l.Roots, l.By, p.config.Dial)
 		}
 	}
 	return goal{prefix: strings.TrimSuffix(u.EscapedPath(), "/"), up: ups[to]}, nil

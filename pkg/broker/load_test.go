@@ -152,6 +152,35 @@ func TestRouteGoes(t *testing.T) {
 	}
 }
 
+// TestAnotherWayOut: once connections go out another way, none that went out the former one carries another request.
+func TestAnotherWayOut(t *testing.T) {
+	a := newAPI(t, true, nil)
+	var dials atomic.Int32
+	var of setting
+	r := start(t, a, func(s *setting) {
+		dial := s.Dial
+		s.Dial = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+			dials.Add(1)
+			return dial(ctx, host, port)
+		}
+		of = *s
+	})
+	for i, by := range []string{"", "", "proxy.test", "proxy.test", ""} {
+		l := of.Loaded
+		if l.By = by; i > 0 {
+			if err := r.Load(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := r.ask("GET", "/r/get", ""); got.StatusCode != 200 {
+			t.Fatal(got.StatusCode, got.text)
+		}
+		if want := []int32{1, 1, 2, 2, 3}[i]; dials.Load() != want {
+			t.Errorf("by %q: %d connections, want %d", by, dials.Load(), want)
+		}
+	}
+}
+
 // noticed tells that it was closed.
 type noticed struct {
 	net.Conn

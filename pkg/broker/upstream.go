@@ -46,6 +46,7 @@ func placeOf(u *url.URL) (place, error) {
 type upstream struct {
 	place     place
 	roots     *x509.CertPool
+	by        string // see Loaded
 	transport *onward.Transport
 	dials     chan struct{}
 	ctx       context.Context // ends with the route
@@ -57,8 +58,8 @@ type upstream struct {
 
 type dialer func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
-	u := &upstream{place: to, roots: roots, dials: make(chan struct{}, onward.MaxDials), conns: map[net.Conn]struct{}{}}
+func newUpstream(to place, roots *x509.CertPool, by string, dial dialer) *upstream {
+	u := &upstream{place: to, roots: roots, by: by, dials: make(chan struct{}, onward.MaxDials), conns: map[net.Conn]struct{}{}}
 	u.ctx, u.end = context.WithCancel(context.Background())
 	u.transport = onward.NewTransport(roots, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -43,6 +43,7 @@ type Loaded struct {
 	Routes      []route.Route
 	Credentials map[string][]byte // by the names of routes
 	Roots       *x509.CertPool
+	By          string // how connections go out: with another way, or other roots, none that is there carries another request
 }
 
 // Handed is a connection of a client's that asked for an inspected name.

@@ -32,6 +32,7 @@ type table struct {
 	rules     map[*route.Inspected]*judge.Rules
 	keys      map[place]*key // what is put on
 	roots     *x509.CertPool
+	by        string
 	transport *onward.Transport
 }
 
@@ -69,7 +70,7 @@ func (s *Server) Load(l Loaded) error {
 	old := s.flows.Policy()
 	next := &table{
 		names: map[place]*route.Inspected{}, wildcards: map[place]*route.Inspected{}, rules: map[*route.Inspected]*judge.Rules{},
-		keys: map[place]*key{}, roots: l.Roots,
+		keys: map[place]*key{}, roots: l.Roots, by: l.By,
 	}
 	for _, i := range l.Inspected {
 		list := next.names
@@ -85,7 +86,7 @@ func (s *Server) Load(l Loaded) error {
 	if err := next.takeKeys(l); err != nil {
 		return err
 	}
-	if old.roots != nil && l.Roots != nil && old.roots.Equal(l.Roots) {
+	if old.roots != nil && l.Roots != nil && old.roots.Equal(l.Roots) && old.by == l.By {
 		next.transport = old.transport
 	} else {
 		next.transport = s.newTransport(l.Roots)

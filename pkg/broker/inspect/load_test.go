@@ -118,6 +118,31 @@ func TestServersAreProved(t *testing.T) {
 	}
 }
 
+// TestAnotherWayOut: once connections go out another way, none that went out the former one carries another request.
+func TestAnotherWayOut(t *testing.T) {
+	var made atomic.Int32
+	r := start(t, nil, func(s *setting) {
+		s.connState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				made.Add(1)
+			}
+		}
+	})
+	for i, by := range []string{"", "", "proxy.test", "proxy.test", ""} {
+		if r.loaded.By = by; i > 0 {
+			if err := r.Load(r.loaded); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := r.ask(r.client(true), "GET", "/", ""); got.StatusCode != 200 {
+			t.Fatal(got.StatusCode, got.text)
+		}
+		if want := []int32{1, 1, 2, 2, 3}[i]; made.Load() != want {
+			t.Errorf("by %q: %d connections, want %d", by, made.Load(), want)
+		}
+	}
+}
+
 // TestObserve: a name that is observed only passes all, and says what it would not.
 func TestObserve(t *testing.T) {
 	r := start(t, nil, func(s *setting) {
