@@ -15,7 +15,7 @@ import (
 // Of many names, those behind the first go out at a rate: hundreds of containers may have got a policy at once.
 const (
 	aheadAtOnce = 100
-	aheadEvery  = 5 * time.Millisecond
+	aheadEvery  = time.Millisecond
 )
 
 // Prefetch resolves the exact names ahead, so that their addresses are open and their

@@ -259,16 +259,16 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestPrefetchHasARate: of many names, those behind the first hundred come at no more than 200 a second.
+// TestPrefetchHasARate: of many names, those behind the first hundred come at no more than 1,000 a second.
 func TestPrefetchHasARate(t *testing.T) {
 	var names []string
-	for i := range aheadAtOnce + 61 {
+	for i := range aheadAtOnce + 301 {
 		names = append(names, fmt.Sprintf("n%d.test", i))
 	}
 	r := newRig(t, names...)
 	began := time.Now()
 	_ = r.Prefetch(t.Context(), names) // none has an address
-	if took := time.Since(began); took < 60*aheadEvery {
+	if took := time.Since(began); took < 300*aheadEvery*9/10 {
 		t.Errorf("%d names took %v", len(names), took)
 	}
 	if asked := len(r.up.asked()); asked != 2*len(names) {
