@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"strings"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -23,8 +24,8 @@ func checkProxy(d *Diagnosis, p patient) string {
 			"%s: programs that ask a proxy by themselves don't reach one", strings.Join(p.proxyVariables, ", "))
 	}
 	if p.proxyFailed > 0 {
-		d.warn("see agent-init log --denied; docs/proxy.md has what each reason means", "%s not made, the last for: %s",
-			text.Counted(p.proxyFailed, "connection was", "connections were"), text.Clean(p.proxyLast))
+		d.warn("see agent-init log --denied; docs/proxy.md has what each reason means", "%s not made since the start, the last at %s: %s",
+			text.Counted(p.proxyFailed, "connection was", "connections were"), text.Moment(p.proxyLast.Time, time.Now()), text.Clean(p.proxyLast.Reason))
 	}
 	return x.String()
 }

@@ -153,8 +153,8 @@ type patient struct {
 	strippedNames int
 	trusts        trusting
 
-	proxyFailed    uint64   // connections that the upstream proxy did not make
-	proxyLast      string   // why, of the last
+	proxyFailed    uint64 // connections that the upstream proxy did not make since the start
+	proxyLast      audit.Event
 	proxyVariables []string // of the agent's, which name a proxy
 }
 
@@ -309,7 +309,7 @@ func (p *patient) readLog() {
 			p.trusts.refused[e.Name] += 1 + e.Suppressed
 		}
 		if err == nil && !e.Time.Before(started) && byProxy(e) {
-			p.proxyFailed, p.proxyLast = p.proxyFailed+1+e.Suppressed, e.Reason
+			p.proxyFailed, p.proxyLast = p.proxyFailed+1+e.Suppressed, e
 		}
 		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
 			return true

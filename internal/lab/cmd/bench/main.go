@@ -3,7 +3,7 @@
 // are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,broker,memory,supervision,orphans,session,scale]
+// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,revoke,broker,memory,supervision,orphans,session,scale]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures; with -only it replaces their sections there. It exits 1 if something
@@ -43,6 +43,7 @@ func sections() []section {
 	return append([]section{
 		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"gateway", measureBehind}, {"proxies", measureProxies},
 		{"inspect", measureInspect},
+		{"revoke", measureRevoke},
 		{"broker", measureBroker},
 		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
 	}, scales()...)

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// revokeGoal is how soon after a denial the last byte, and the last new request, has come to the far side.
+const revokeGoal = time.Second
+
+// What goes on in a box until it is denied. Each flow is begun once and goes on; each loop begins anew again and again.
+var revoked = []struct {
+	what, key, flow, loop string
+	deny                  string // a target; "": this policy is loaded in the place of the one that has it
+	policy                string
+}{
+	{"cut by the kernel", "direct", `exec 3<>/dev/tcp/direct.test/9443; trickle >&3`, `(exec 3<>/dev/tcp/direct.test/9444)`, "direct.test", ""},
+	{"held by the gate, at a shared address", "gated.test", `trickle | curl -sS -T - -X POST https://gated.test/flow`, `curl -sS https://gated.test/new`, "gated.test", ""},
+	{"an inspected name", "insp.test", `trickle | curl -sS -T - -X POST --cacert $T https://insp.test/flow`, `curl -sS --cacert $T https://insp.test/new`, "insp.test", ""},
+	{"a WebSocket of an inspected name", "ws.test", `curl -sSN --http1.1 --cacert $T -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Key: eA==' -H 'Sec-WebSocket-Version: 13' https://ws.test/flow`,
+		`curl -sS --cacert $T https://ws.test/new`, "ws.test", ""},
+	{"a route", "own.test", `curl -sSN -H "X-Api-Key: $OWN_KEY" "$OWN_URL/v1/flow"`, `curl -sS -H "X-Api-Key: $OWN_KEY" "$OWN_URL/v1/new"`, "", revokeKept + revokeHub},
+	{"a push", "github.com", `line="$(printf '%040d' 0) $(printf 'a%.0s' $(seq 40)) refs/heads/agent/x"; ` +
+		`(printf '%04x%s0000' $((${#line} + 4)) "$line"; head -c 100000 /dev/zero; trickle) | curl -sS -T - -X POST -H "X-Api-Key: $OWN_KEY" ` +
+		`-H 'Content-Type: application/x-git-receive-pack-request' "${OWN_URL%own}github/org/one.git/git-receive-pack"`,
+		`curl -sS -H "X-Api-Key: $OWN_KEY" "${OWN_URL%own}github/org/one.git/info/refs?service=git-receive-pack"`, "", revokeKept},
+}
+
+const (
+	trickle     = `export T=/run/agent-init/trust.pem; trickle() { while printf more; do sleep 0.02; done; }; `
+	revokeNames = "stays.test\ndirect.test:9443 direct\ndirect.test:9444 direct\ngated.test\ninsp.test POST /flow\ninsp.test GET /new\n" +
+		"ws.test GET /flow websocket\nws.test GET /new\n*.flood.test:8443\n"
+	revokeKey = "/run/secrets/own"
+	// With a route taken out the variables of its own stay, and nothing answers there.
+	revokeKept = "broker:\n  kept: {to: \"https://kept.test/\", credential: file:" + revokeKey + ", inject: {header: X-Api-Key}, allow: [GET /v1/**]}\n"
+	revokeOwn  = "  own: {to: \"https://own.test/\", credential: file:" + revokeKey + ", inject: {header: X-Api-Key}, " +
+		"allow: [GET /v1/**], env: {OWN_URL: \"{base}\", OWN_KEY: \"{token}\"}}\n"
+	revokeHub     = "  github: {credential: file:" + revokeKey + ", git: write, repos: [org/*], branches: [agent/*]}\n"
+	revokeLeases  = 32_770
+	halfProcessor = 50_000
+)
+
+// revokeLoads are what the agent does meanwhile, by how the table names it.
+var revokeLoads = []struct {
+	name     string
+	leases   bool
+	flood    bool
+	spinners int
+}{
+	{name: "nothing else"},
+	{name: "32,770 leases", leases: true},
+	{name: "a flood of questions", flood: true},
+	{name: "half a processor, 16 spinners", spinners: 16},
+	{name: "half a processor, 300 spinners", spinners: 300},
+	{name: "32,770 leases and a flood", leases: true, flood: true},
+	{name: "32,770 leases, 16 spinners", leases: true, spinners: 16},
+	{name: "32,770 leases, 300 spinners", leases: true, spinners: 300},
+	{name: "a flood, 16 spinners", flood: true, spinners: 16},
+	{name: "a flood, 300 spinners", flood: true, spinners: 300},
+}
+
+// arrivals are when bytes and new requests last came to the far side, and how many, by host.
+type arrivals struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+	n    map[string]int
+}
+
+func (a *arrivals) note(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last[key] = time.Now()
+	a.n[key]++
+}
+
+func (a *arrivals) of(key string) (time.Time, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last[key], a.n[key]
+}
+
+func (a *arrivals) take(key string, from io.Reader) {
+	b := make([]byte, 4096)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			a.note(key)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// ServeHTTP answers what is asked anew. Of a flow it takes what comes, or says something again and again for as long as the
+// client reads: its write fails soon after nobody does.
+func (a *arrivals) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodPost:
+		a.take(r.Host, r.Body)
+		return
+	case !strings.HasSuffix(r.URL.Path, "/flow"):
+		a.note(r.Host + " anew")
+		return
+	}
+	say := func() error {
+		_, err := io.WriteString(w, "tick\n")
+		return errors.Join(err, http.NewResponseController(w).Flush())
+	}
+	if r.Header.Get("Upgrade") != "" {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		say = func() error { _, err := io.WriteString(conn, "\x81\x05tick\n"); return err }
+	}
+	for tick := time.Tick(20 * time.Millisecond); say() == nil; a.note(r.Host) {
+		select {
+		case <-tick:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// measureRevoke tells how long what was allowed goes on once it is denied.
+func measureRevoke(b *bench) {
+	b.report.heading("A denial: the last byte and the last new request after it")
+	a := &arrivals{last: map[string]time.Time{}, n: map[string]int{}}
+	for i, host := range []string{"insp.test", "ws.test", "own.test", "github.com", "kept.test"} {
+		b.lab.DNS.SetAddrs(host, fmt.Sprintf("45.30.62.%d", i+1))
+		b.lab.Web.Handle(host, a)
+	}
+	for _, host := range []string{"gated.test", "stays.test"} {
+		b.lab.DNS.SetAddrs(host, "45.30.62.20")
+		b.lab.Web.Handle(host, a)
+	}
+	b.lab.DNS.SetAddrs("direct.test", "45.30.62.30")
+	b.lab.DNS.Set("*.leased.test", lab.Answer{Func: numbered})
+	for port, key := range map[uint16]string{9443: "direct", 9444: "direct anew"} {
+		b.lab.Claim("tcp", port)
+		far, err := b.lab.Internet.Listen("tcp4", fmt.Sprintf("45.30.62.30:%d", port))
+		if err != nil {
+			b.Fatalf("%v", err)
+		}
+		b.Cleanup(func() { _ = far.Close() })
+		go func() {
+			for {
+				c, err := far.Accept()
+				if err != nil {
+					return
+				}
+				if port == 9444 {
+					a.note(key)
+				}
+				go a.take(key, c)
+			}
+		}()
+	}
+	for _, load := range revokeLoads {
+		list := []byte(revokeNames)
+		if load.leases {
+			for n := range revokeLeases {
+				list = fmt.Appendf(list, "n%d.leased.test:8443\n", n)
+			}
+		}
+		box := b.lab.NewBox(lab.BoxOptions{Binary: b.binary, Files: []lab.File{
+			{Path: policyFile, Data: list}, {Path: "/etc/agent-init/policy.yaml", Data: []byte(revokeKept + revokeOwn + revokeHub)},
+			{Path: revokeKey, Data: []byte("sk-revoke"), Mode: 0o400}, {Path: imageBundle, Data: b.lab.CA.PEM}}})
+		p := b.runConfined(box)
+		if load.leases {
+			b.leased(box, revokeLeases)
+		}
+		// In the background, so that what is denied ends with its connection, and the loop goes on.
+		for _, r := range revoked {
+			for _, script := range []string{r.flow, "while :; do " + r.loop + " >/dev/null; sleep 0.02; done"} {
+				box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "bash", "-c", trickle + script}})
+			}
+			for _, key := range []string{r.key, r.key + " anew"} {
+				_, before := a.of(key)
+				b.until(key, func() bool { _, n := a.of(key); return n > before+3 })
+			}
+		}
+		if load.flood {
+			box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", "while :; do poke dns -n 100000 -c 64 -timeout 1s 127.0.0.1:53 x{n}.flood.test A; done >/dev/null 2>&1"}})
+		}
+		if load.spinners > 0 {
+			box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c",
+				fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; wait", load.spinners)}})
+			time.Sleep(time.Second)
+			b.slows(box, p)
+		}
+		time.Sleep(time.Second)
+		var notes []string
+		var worst time.Duration
+		for _, r := range revoked {
+			began := b.denies(box, p, load.spinners > 0, r.deny, r.policy)
+			time.Sleep(2*revokeGoal + time.Second)
+			last, _ := a.of(r.key)
+			anew, _ := a.of(r.key + " anew")
+			flow, request := max(0, last.Sub(began)), max(0, anew.Sub(began))
+			notes = append(notes, fmt.Sprintf("%s %s and %s", r.what, ms(flow), ms(request)))
+			worst = max(worst, flow, request)
+		}
+		b.report.figure(load.name, ms(worst), "≤ 1 s").met(worst <= revokeGoal).note("%s", strings.Join(notes, "; "))
+		box.Kill()
+	}
+}
+
+// until waits for what has to happen.
+func (b *bench) until(what string, is func() bool) {
+	for deadline := time.Now().Add(lab.Patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("%s does not begin", what)
+		}
+	}
+}
+
+// denies has a person deny a target, or load the policy without its routes, and returns when that began. In a box that is
+// short of processors, the person's command is, too.
+func (b *bench) denies(box *lab.Box, p *lab.Process, slow bool, target, policy string) time.Time {
+	command := "agent-init deny " + target
+	if target == "" {
+		if err := box.WriteFile("/etc/agent-init/policy.yaml", []byte(policy), 0o644); err != nil {
+			b.Fatalf("%v", err)
+		}
+		command = "agent-init reload"
+	}
+	run := box.ExecStart(lab.Cmd{Args: []string{"sh", "-c", "sleep 0.3; echo now; " + command}})
+	if slow {
+		b.slows(box, p)
+	}
+	if !run.WaitOutput("now", lab.Patience) {
+		b.Fatalf("%s does not begin: %s", command, run.Wait(time.Second))
+	}
+	began := time.Now()
+	if r := run.Wait(lab.Patience); r.Code != 0 {
+		b.Fatalf("%s: %s", command, r)
+	}
+	return began
+}
+
+// slows puts all processes of a box into a control group that has half a processor.
+func (b *bench) slows(box *lab.Box, p *lab.Process) {
+	const top = "/sys/fs/cgroup"
+	dir, file := filepath.Join(top, "cpu"), "cpu.cfs_quota_us"
+	if _, err := os.Stat(filepath.Join(top, "cgroup.controllers")); err == nil {
+		dir, file = top, "cpu.max"
+		if err := os.WriteFile(filepath.Join(top, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
+			b.Fatalf("%v", err)
+		}
+	}
+	dir = filepath.Join(dir, "agent-init-bench-"+strconv.Itoa(p.Pid()))
+	if err := os.Mkdir(dir, 0o755); err == nil {
+		b.Cleanup(func() {
+			box.Kill()
+			for range 1000 {
+				if unix.Rmdir(dir) == nil {
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			b.Errorf("%s can't be removed", dir)
+		})
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(halfProcessor)), 0); err != nil {
+			b.Fatalf("%v", err)
+		}
+	}
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", p.Pid()))
+	if err != nil {
+		b.Fatalf("%v", err)
+	}
+	for range 2 { // for what was started meanwhile
+		all, _ := filepath.Glob("/proc/[0-9]*")
+		for _, proc := range all {
+			if is, err := os.Readlink(proc + "/ns/pid"); err == nil && is == space {
+				_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(filepath.Base(proc)), 0) // it may have ended
+			}
+		}
+	}
+}
