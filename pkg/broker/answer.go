@@ -28,7 +28,7 @@ var (
 // answering begins an answer. The connection is nobody else's by now, and is closed at the end. It is not ok if all is
 // over already.
 func (x *exchange) answering() (a *answer, ok bool) {
-	a = &answer{x: x, conn: x.caller, ctx: x.ctx}
+	a = &answer{x: x, conn: x.caller, ctx: x.ctx, moved: x.hold.Moved}
 	a.silence = time.AfterFunc(x.proxy.idle, func() { x.cancel(errSilent) })
 	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { x.cancel(errHungUp) })
 	a.end = func() {
@@ -112,7 +112,7 @@ func (a *answer) pass(resp *http.Response) {
 	defer resp.Body.Close()
 	x := a.x
 	a.meter = judge.NewMeter(x.endpoint.Body, resp.Header.Get("Content-Type"))
-	defer context.AfterFunc(a.ctx, func() { a.conn.SetWriteDeadline(time.Unix(1, 0)) })() // who may not read what comes
+	defer a.untilEnd()()
 	if err := a.send(resp); err != nil && a.ctx.Err() == nil {
 		x.proxy.config.Log.Debug("an answer of a route ended early", "route", x.event.Route)
 	} else if n := x.ended(); err != nil && n != nil {
@@ -120,6 +120,12 @@ func (a *answer) pass(resp *http.Response) {
 	}
 	x.count(resp.StatusCode, a.meter)
 	x.over(resp.StatusCode)
+}
+
+// untilEnd has writes fail once ctx is over: the client may not read what comes.
+func (a *answer) untilEnd() (stop func() bool) {
+	a.passing = true
+	return context.AfterFunc(a.ctx, func() { a.conn.SetWriteDeadline(time.Unix(1, 0)) })
 }
 
 // fail answers in the place of the API.
@@ -141,6 +147,8 @@ type answer struct {
 	silence *time.Timer
 	meter   *judge.Meter
 	chunked bool
+	passing bool      // what is written is what a server says: nothing of it follows the end of ctx
+	moved   func(int) // what is held goes; the answer is the broker's own
 }
 
 // send writes the head, and then the body as it comes.
@@ -173,7 +181,7 @@ func (a *answer) send(resp *http.Response) error {
 
 func (a *answer) write(b []byte) error {
 	a.conn.SetWriteDeadline(time.Now().Add(a.x.proxy.idle))
-	if a.meter != nil && a.ctx.Err() != nil { // nothing more of what the server says
+	if a.passing && a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
 	_, err := a.conn.Write(b)

@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
 const (
-	// maxHeld are the bytes of all requests' bodies that are held at once. Who comes then waits for its turn.
+	// maxHeld are the bytes that all requests hold: their heads, bodies that are read whole, and what is read ahead.
 	maxHeld = 2 * route.MaxBody
 
 	// maxKept is a body that is held until the answer begins, so that it can be sent again if the server never looked
@@ -29,7 +30,7 @@ const (
 
 var (
 	errTooLarge  = errors.New("the body is larger than 32 MiB")
-	errBusy      = errors.New("too many large requests at once")
+	errBusy      = errors.New("too many requests are judged at once")
 	errSlow      = errors.New("the body did not come in time")
 	errIncoming  = errors.New("the body did not come whole")
 	errForgotten = errors.New("the body was sent already")
@@ -37,20 +38,20 @@ var (
 
 // bodies bounds what all requests hold.
 type bodies struct {
-	room  *semaphore.Weighted // first come, first served
-	trees *semaphore.Weighted // likewise
-	wait  time.Duration       // for one's turn, and then for the body to come
+	room  *room.Room
+	trees *semaphore.Weighted // first come, first served
+	wait  time.Duration       // for one's turn, and for the body to come
 }
 
 func newBodies() *bodies {
-	return &bodies{room: semaphore.NewWeighted(maxHeld), trees: semaphore.NewWeighted(maxTrees), wait: time.Minute}
+	return &bodies{room: room.New(maxHeld), trees: semaphore.NewWeighted(maxTrees), wait: time.Minute}
 }
 
 // judge waits for its turn, and says whether a body may pass.
 func (b *bodies) judge(
 	ctx context.Context, rt *route.Route, e *route.Endpoint, path string, h *held,
 ) (judge.Told, error) {
-	if err := b.turn(ctx, b.trees, 1); err != nil {
+	if err := b.turn(ctx, b.trees); err != nil {
 		return judge.Told{}, err
 	}
 	defer b.trees.Release(1)
@@ -64,59 +65,44 @@ func (b *bodies) judge(
 	return told, nil
 }
 
-// turn takes n of what there is, and waits for that if it has to.
-func (b *bodies) turn(ctx context.Context, of *semaphore.Weighted, n int64) error {
-	if of.TryAcquire(n) { // without a timer, which a stream would keep
+// turn takes a turn, and waits for that if it has to.
+func (b *bodies) turn(ctx context.Context, of *semaphore.Weighted) error {
+	if of.TryAcquire(1) { // without a timer, which a stream would keep
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.wait)
+	ctx, cancel := context.WithTimeoutCause(ctx, b.wait, errBusy)
 	defer cancel()
-	if of.Acquire(ctx, n) != nil {
-		return errBusy
+	if of.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
 	}
 	return nil
 }
 
 // read reads a body whole, and unpacks it. The deadline is that of the connection's reads.
-func (b *bodies) read(ctx context.Context, r *http.Request, deadline func(time.Time) error) (*held, error) {
+func (h *held) read(ctx context.Context, r *http.Request, wait time.Duration, deadline func(time.Time) error) error {
 	packed := r.Header.Get("Content-Encoding") // judged by judge.Head
-	size := r.ContentLength
+	most := route.MaxBody + 1
 	switch {
-	case size == 0:
-		return &held{}, nil
-	case size > route.MaxBody:
-		return nil, errTooLarge
-	case size < 0 || packed != "":
-		size = route.MaxBody // nobody knows yet
+	case r.ContentLength == 0:
+		return nil
+	case r.ContentLength > route.MaxBody:
+		return errTooLarge
+	case r.ContentLength > 0 && packed == "":
+		most = int(r.ContentLength)
 	}
-	if err := b.turn(ctx, b.room, size); err != nil {
-		return nil, err
-	}
-	h := &held{all: b, room: size}
-	if err := h.fill(r, packed, deadline); err != nil {
-		h.drop()
-		return nil, err
-	}
-	h.shrink()
-	return h, nil
-}
-
-// fill takes the bytes.
-func (h *held) fill(r *http.Request, packed string, deadline func(time.Time) error) error {
-	if err := deadline(time.Now().Add(h.all.wait)); err != nil {
+	if err := deadline(time.Now().Add(wait)); err != nil {
 		return errIncoming
 	}
+	forget := context.AfterFunc(ctx, func() { deadline(time.Unix(1, 0)) })
 	from := &incoming{from: r.Body}
-	var refused *judge.Refusal
-	if packed == "" && r.ContentLength > 0 {
-		h.data = make([]byte, r.ContentLength)
-		if n, _ := io.ReadFull(from, h.data); n < len(h.data) && from.err == nil {
-			from.err = io.ErrUnexpectedEOF
-		}
-	} else {
-		h.data, refused = judge.Unpack(packed, from, route.MaxBody)
-	}
+	b := &room.Buffer{Hold: h.hold, Ctx: ctx, Most: most}
+	data, refused := judge.Unpack(packed, from, route.MaxBody, b.ReadAll)
+	h.put(data)
 	switch {
+	case !forget():
+		return context.Cause(ctx)
+	case h.hold.Gave():
+		return room.ErrFull
 	case errors.Is(from.err, os.ErrDeadlineExceeded):
 		return errSlow
 	case refused != nil:
@@ -142,27 +128,22 @@ func (i *incoming) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// held is a request's body in memory, with the room that it takes.
+// held is a request's body in memory. It has room for its capacity.
 type held struct {
 	most int64 // tokens that the request may come to, where the route limits them
-	all  *bodies
+	hold *room.Hold
 
 	mu    sync.Mutex
 	data  []byte
-	room  int64
 	sent  bool // all of it, once
 	began bool // the answer: nobody will want to send it again
 }
 
-// shrink gives back room that was taken for a length that nobody knew.
-func (h *held) shrink() { h.keep(int64(len(h.data))) }
-
-// keep gives back what is more than n.
-func (h *held) keep(n int64) {
-	if spare := h.room - n; spare > 0 {
-		h.all.room.Release(spare)
-		h.room -= spare
-	}
+// put has h hold what was read into a buffer of its hold.
+func (h *held) put(data []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.data = data
 }
 
 // drop lets the bytes go.
@@ -173,10 +154,19 @@ func (h *held) drop() {
 }
 
 func (h *held) dropLocked() {
-	if h.data = nil; h.room > 0 {
-		h.all.room.Release(h.room)
-		h.room = 0
+	h.hold.Give(int64(cap(h.data)))
+	h.data = nil
+}
+
+// forget lets go what is kept for the case alone that it has to be sent again. It says whether there was such.
+func (h *held) forget() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.sent || h.data == nil {
+		return false
 	}
+	h.dropLocked()
+	return true
 }
 
 // answered says that the answer has begun.
@@ -215,6 +205,7 @@ func (s *sending) Read(b []byte) (int, error) {
 		return 0, errForgotten
 	}
 	n := copy(b, h.data[len(h.data)-s.left:])
+	h.hold.Moved(n)
 	if s.left -= n; s.left > 0 {
 		return n, nil
 	}

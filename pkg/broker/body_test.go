@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -14,20 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/agent-init/agent-init/pkg/route"
 )
-
-// free says how much room bodies have.
-func (b *bodies) free() int64 {
-	n := int64(0)
-	for b.room.TryAcquire(1 << 10) {
-		n += 1 << 10
-	}
-	b.room.Release(n)
-	return n
-}
 
 // TestBodies holds that each size and coding arrives whole, or not at all, and that no room is lost.
 func TestBodies(t *testing.T) {
@@ -85,43 +74,107 @@ func TestBodies(t *testing.T) {
 			}
 		}
 	}
-	if free := r.bodies.free(); free != maxHeld {
-		t.Errorf("%d bytes of room are lost", maxHeld-free)
+	r.allFree()
+}
+
+// allFree waits until nobody holds any room: a request gives it back behind its answer.
+func (r *rig) allFree() {
+	r.t.Helper()
+	for until := time.Now().Add(patience); r.bodies.room.Free() != maxHeld; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			r.t.Fatalf("%d bytes of room are lost", maxHeld-r.bodies.room.Free())
+		}
 	}
 }
 
-// TestLargeBodiesWait holds that who comes while all room is taken waits for it, and is answered then.
-func TestLargeBodiesWait(t *testing.T) {
-	a := newAPI(t, true, nil)
-	r := start(t, a)
-	var slow []net.Conn
-	for range maxHeld / route.MaxBody {
-		conn, err := net.Dial("tcp", r.addr)
-		if err != nil {
-			t.Fatal(err)
+// post begins a request with a body of length bytes, in chunks if that is less than 0, and sends the first n.
+func (r *rig) post(length, n int) net.Conn {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	head := fmt.Sprintf("POST /r/post HTTP/1.1\r\nHost: %s\r\nX-Api-Key: %s\r\n", r.addr, token)
+	if length >= 0 {
+		fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n", head, length)
+	} else {
+		fmt.Fprintf(conn, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n", head, n)
+	}
+	if _, err := conn.Write(bytes.Repeat([]byte("x"), n)); err != nil {
+		r.t.Fatal(err)
+	}
+	return conn
+}
+
+// status is that of the answer on a connection.
+func status(t *testing.T, conn net.Conn) int {
+	t.Helper()
+	conn.SetReadDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+// TestIdleBodies holds that bodies of which nobody knows the length, and of which next to nothing comes, stop no others.
+func TestIdleBodies(t *testing.T) {
+	r := start(t, newAPI(t, true, nil), func(s *setting) {
+		s.tune = func(p *Proxy) { p.bodies.room.Patience = time.Hour }
+	})
+	for range 4 * maxHeld / route.MaxBody {
+		r.post(-1, 3)
+		r.post(route.MaxBody, 3)
+	}
+	for _, size := range []int{3, route.MaxBody} {
+		if got := r.ask("POST", "/r/post", strings.Repeat("x", size)); got.StatusCode != 200 {
+			t.Errorf("%d bytes: answered %d %s", size, got.StatusCode, got.text)
 		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "POST /r/post HTTP/1.1\r\nHost: %s\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n", r.addr, token, route.MaxBody)
-		slow = append(slow, conn)
 	}
-	for r.bodies.free() > 0 {
-		time.Sleep(time.Millisecond)
-	}
-	answer := make(chan answered)
-	go func() { answer <- r.ask("POST", "/r/post", "the body") }()
-	select {
-	case got := <-answer:
-		t.Fatalf("answered %d while there was no room", got.StatusCode)
-	case <-time.After(100 * time.Millisecond):
-	}
-	slow[0].Close()
-	select {
-	case got := <-answer:
-		if got.StatusCode != 200 {
-			t.Errorf("answered %d %s", got.StatusCode, got.text)
-		}
-	case <-time.After(patience):
-		t.Fatal("there is room, and nobody is answered")
+}
+
+// TestFullRoom holds that bodies that fill the room and come no further give way to one that comes.
+func TestFullRoom(t *testing.T) {
+	for what, length := range map[string]int{"with its length": route.MaxBody, "in chunks": -1} {
+		t.Run(what, func(t *testing.T) {
+			a := newAPI(t, true, nil)
+			r := start(t, a, func(s *setting) {
+				s.tune = func(p *Proxy) { p.bodies.room.Idle, p.bodies.room.Patience = 100*time.Millisecond, time.Hour }
+			})
+			var slow []net.Conn
+			for range 3 {
+				slow = append(slow, r.post(length, maxHeld/4-1))
+			}
+			for r.bodies.room.Free() > maxHeld/4 {
+				time.Sleep(time.Millisecond)
+			}
+			got := r.ask("POST", "/r/post", strings.Repeat("x", maxHeld/4))
+			if got.StatusCode != 200 {
+				t.Errorf("answered %d %s", got.StatusCode, got.text)
+			}
+			ended := make(chan int)
+			for _, c := range slow {
+				go func() {
+					resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+					if err == nil {
+						ended <- resp.StatusCode
+					}
+				}()
+			}
+			select {
+			case code := <-ended:
+				if code != http.StatusServiceUnavailable {
+					t.Errorf("who gave way is answered %d", code)
+				}
+			case <-time.After(patience):
+				t.Fatal("nobody gave way")
+			}
+			for _, c := range slow {
+				c.Close()
+			}
+			r.allFree()
+		})
 	}
 }
 
@@ -135,22 +188,18 @@ func TestSlowBody(t *testing.T) {
 			t.Errorf("%q: answered %q", rest, got)
 		}
 	}
-	for full, n := range map[*semaphore.Weighted]int64{r.bodies.room: maxHeld, r.bodies.trees: maxTrees} {
-		if err := full.Acquire(context.Background(), n); err != nil {
-			t.Fatal(err)
-		}
-		got := r.ask("POST", "/r/post", "x")
-		if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("X-Should-Retry") != "" {
-			t.Errorf("answered %d %s", got.StatusCode, got.text)
-		}
-		full.Release(n)
+	if err := r.bodies.trees.Acquire(context.Background(), maxTrees); err != nil {
+		t.Fatal(err)
 	}
+	got := r.ask("POST", "/r/post", "x")
+	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("X-Should-Retry") != "" {
+		t.Errorf("answered %d %s", got.StatusCode, got.text)
+	}
+	r.bodies.trees.Release(maxTrees)
 	if len(a.requests()) > 0 {
 		t.Error("the API was asked")
 	}
-	if free := r.bodies.free(); free != maxHeld {
-		t.Errorf("%d bytes of room are lost", maxHeld-free)
-	}
+	r.allFree()
 }
 
 // TestHeld holds when the bytes of a body go.
@@ -158,8 +207,9 @@ func TestHeld(t *testing.T) {
 	all := newBodies()
 	of := func(size int) *held {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", size)))
-		h, err := all.read(context.Background(), r, func(time.Time) error { return nil })
-		if err != nil {
+		h := &held{}
+		h.hold = all.room.Hold(func() { h.forget() })
+		if err := h.read(t.Context(), r, time.Minute, func(time.Time) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return h
@@ -179,7 +229,7 @@ func TestHeld(t *testing.T) {
 		t.Errorf("a large one is kept: %v", err)
 	}
 	small.answered()
-	if small.data != nil || all.free() != maxHeld {
+	if small.data != nil || all.room.Free() != maxHeld {
 		t.Error("a small one is kept when its answer has begun")
 	}
 	cut := of(10)
@@ -194,7 +244,7 @@ func TestHeld(t *testing.T) {
 		t.Errorf("what is gone reads as %v", err)
 	}
 	cut.drop()
-	if all.free() != maxHeld {
+	if all.room.Free() != maxHeld {
 		t.Error("room is lost, or given back twice")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -23,6 +24,7 @@ type exchange struct {
 	path, query string // below the route, as they came
 	base        string // what the caller has in front of that
 	goal        goal   // where it goes on
+	hold        *room.Hold
 	body        *held
 	up          *upload // nil: the body was read whole
 	told        judge.Told
@@ -45,7 +47,9 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		return
 	}
-	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller), body: &held{}}
+	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller)}
+	x.hold = s.bodies.room.Hold(x.giveWay)
+	x.body = &held{hold: x.hold}
 	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	table := s.flows.Begin(x)
@@ -87,6 +91,13 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// giveWay ends the exchange, of which others need the room. A body that was sent is worth less than that.
+func (x *exchange) giveWay() {
+	if !x.body.forget() {
+		x.cancel(badBody(room.ErrFull))
+	}
+}
+
 // admit says who may ask, and finds the route.
 func (x *exchange) admit(t table, r *http.Request) *no {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
@@ -122,6 +133,10 @@ func (x *exchange) admit(t table, r *http.Request) *no {
 
 // judge says whether what is asked may pass.
 func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
+	defer context.AfterFunc(r.Context(), func() { x.cancel(errHungUp) })()
+	if err := x.hold.Take(x.ctx, room.Head(r)); err != nil {
+		return badBody(err)
+	}
 	rt := &x.way.route
 	e, refused := judge.Head(rt, r.Method, x.path, x.query, r.Header)
 	if x.endpoint = e; refused != nil {
@@ -137,13 +152,13 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 		x.event.Sent = max(0, r.ContentLength)
 		return x.spend(r.Context())
 	}
-	body, err := x.proxy.bodies.read(r.Context(), r, http.NewResponseController(w).SetReadDeadline)
+	bodies := x.proxy.bodies
+	err := x.body.read(x.ctx, r, bodies.wait, http.NewResponseController(w).SetReadDeadline)
 	if err != nil {
 		return badBody(err)
 	}
-	x.body = body
-	x.event.Sent = int64(len(body.data))
-	if x.told, err = x.proxy.bodies.judge(r.Context(), rt, e, x.path, body); err != nil {
+	x.event.Sent = int64(len(x.body.data))
+	if x.told, err = bodies.judge(x.ctx, rt, e, x.path, x.body); err != nil {
 		return badBody(err)
 	}
 	x.event.Model = cutTo(x.told.Model, maxName)
@@ -162,10 +177,7 @@ func (x *exchange) spend(ctx context.Context) *no {
 	if n := uncounted(rt, x.endpoint.Body, x.told); n != nil {
 		return n
 	}
-	var hold int64
-	if x.body != nil {
-		hold = x.body.most
-	}
+	hold := x.body.most
 	why, err := x.proxy.config.Spend(ctx, rt.Name, hold)
 	switch {
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/agent-init/agent-init/pkg/broker/inspect"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -13,9 +14,9 @@ type Handed = inspect.Handed
 // Inspect serves a connection to an inspected name. It waits for nothing, and has the connection from here on.
 func (p *Proxy) Inspect(h Handed) { p.inspected.Inspect(h) }
 
-func newInspected(c Config) *inspect.Server {
+func newInspected(c Config, all *room.Room) *inspect.Server {
 	return inspect.New(inspect.Config{
-		Token: c.Token, Dial: c.Dial, Proxy: c.Proxy, DialProxy: c.DialProxy, Spend: c.Spend, Leaf: c.Leaf,
+		Token: c.Token, Dial: c.Dial, Proxy: c.Proxy, DialProxy: c.DialProxy, Room: all, Spend: c.Spend, Leaf: c.Leaf,
 		Record: func(e inspect.Event) {
 			c.Record(Event{
 				Name: e.Name, Port: e.Port, Rule: e.Rule, Route: e.Route, Method: e.Method, Path: e.Path, Status: e.Status,

@@ -95,6 +95,7 @@ func (x *exchange) ended() (n *no) {
 // leave is called once, when a request is over.
 func (x *exchange) leave() {
 	x.cancel(nil)
+	x.hold.End()
 	x.proxy.flows.Over(x)
 	x.proxy.under.Done()
 }

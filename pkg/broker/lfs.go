@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/agent-init/agent-init/pkg/broker/registry"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -85,48 +85,62 @@ func newSeal() cipher.AEAD {
 func (a *answer) batch(resp *http.Response) {
 	defer resp.Body.Close()
 	x := a.x
-	bodies := x.proxy.bodies
-	if err := bodies.turn(a.ctx, bodies.room, maxBatch); err != nil {
-		a.fail(badBody(err))
-		return
-	}
-	defer bodies.room.Release(maxBatch)
 	ctx, cancel := context.WithTimeout(a.ctx, documentTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBatch+1))
+	read := &room.Buffer{Hold: x.hold, Ctx: ctx, Most: maxBatch}
+	data, err := read.ReadAll(resp.Body)
+	if x.hold.Gave() {
+		a.fail(badBody(room.ErrFull))
+		return
+	}
+	if turned := x.proxy.bodies.turn(a.ctx, x.proxy.bodies.trees); turned != nil {
+		a.fail(badBody(turned))
+		return
+	}
+	out, n := x.batch(data, err)
+	x.proxy.bodies.trees.Release(1)
+	if n == nil && x.hold.Take(a.ctx, int64(len(out))) != nil {
+		n = badBody(room.ErrFull)
+	}
+	x.hold.Give(int64(cap(data)))
+	if n != nil {
+		a.fail(n)
+		return
+	}
+	a.hand(&registry.Answer{Status: resp.StatusCode, Type: "application/vnd.git-lfs+json", Body: [][]byte{out}})
+}
+
+// batch is what an answer says when it has tickets.
+func (x *exchange) batch(data []byte, err error) ([]byte, *no) {
 	var b batch
 	if bytes.Count(data, []byte(",")) > maxParts {
 		err = errParts
 	}
-	if err == nil && len(data) <= maxBatch {
+	if err == nil {
 		err = json.Unmarshal(data, &b)
 	}
 	host := x.goal.up.place.host
 	switch {
-	case err != nil || len(data) > maxBatch:
-		a.fail(refusal("server", host+" answered with what is no batch of objects of LFS"))
-		return
+	case err != nil:
+		return nil, refusal("server", host+" answered with what is no batch of objects of LFS")
 	case b.Transfer != "" && b.Transfer != "basic":
-		a.fail(refusal("server", host+" wants another transfer of LFS than basic"))
-		return
+		return nil, refusal("server", host+" wants another transfer of LFS than basic")
 	}
 	for _, o := range b.Objects {
 		for name, action := range o.Actions {
 			there, n := x.issue(name, action)
 			if n != nil {
-				a.fail(n)
-				return
+				return nil, n
 			}
 			o.Actions[name] = there
 		}
 	}
 	out, err := json.Marshal(b)
 	if err != nil {
-		a.fail(refusal("server", host+" answered with what can't be passed on"))
-		return
+		return nil, refusal("server", host+" answered with what can't be passed on")
 	}
-	a.hand(&registry.Answer{Status: resp.StatusCode, Type: "application/vnd.git-lfs+json", Body: [][]byte{out}})
+	return out, nil
 }
 
 // issue makes the ticket for one action.

@@ -151,7 +151,5 @@ func TestRefusalOfTheJudge(t *testing.T) {
 	if e := r.event(); e.Refused == "" || e.Status != 403 || len(a.requests()) > 0 {
 		t.Errorf("recorded %+v, %d requests", e, len(a.requests()))
 	}
-	if free := r.bodies.free(); free != maxHeld {
-		t.Errorf("%d bytes of room are lost", maxHeld-free)
-	}
+	r.allFree()
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -10,47 +9,33 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/registry"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 )
 
 const (
-	tinyDocument  = 64 << 10 // is not counted once it is read
-	smallDocument = 1 << 20
-
-	maxSmall = 32 // small documents that are held at once
-	maxLarge = 2  // of registry.MaxDocument each; who comes then waits for its turn
+	// maxDocuments are the bytes of registries' documents that are held at once. To judge one takes up to as much again.
+	maxDocuments = 2 * registry.MaxDocument
 
 	documentTime = 2 * time.Minute // for one to come
 )
-
-// documents bounds what is held of registries' answers.
-type documents struct {
-	small, large *semaphore.Weighted
-}
-
-func newDocuments() *documents {
-	return &documents{small: semaphore.NewWeighted(maxSmall), large: semaphore.NewWeighted(maxLarge)}
-}
 
 // consulting is an exchange that a registry's rules decide.
 type consulting struct {
 	x     *exchange
 	agent string // the client, by its own words
-
-	mu   sync.Mutex
-	held []func() // gives room back
+	hold  *room.Hold
 }
 
 // consult says what is asked of the registry's server for the file that out asks for, or answers itself.
 func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 	c := &consulting{x: x, agent: out.Header.Get("User-Agent")}
-	defer c.release()
+	c.hold = x.proxy.documents.Hold(func() { x.cancel(errDocuments) })
+	a.moved = c.hold.Moved
+	defer c.hold.End()
 	got, err := x.way.registry.Answer(a.ctx, registry.Request{
 		Path: x.path, Base: x.base, Accept: out.Header.Get("Accept"), Agent: c.agent,
 	}, c.ask)
@@ -84,6 +69,7 @@ func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 // hand writes an answer that is the broker's own, and ends the exchange.
 func (a *answer) hand(got *registry.Answer) {
 	defer a.end()
+	defer a.untilEnd()()
 	size := 0
 	for _, b := range got.Body {
 		size += len(b)
@@ -101,7 +87,9 @@ func (a *answer) hand(got *registry.Answer) {
 			a.x.event.Received += int64(n)
 		}
 	}
-	w.Flush()
+	if n := a.x.ended(); w.Flush() != nil && n != nil {
+		a.x.event.Refused = n.What + ": " + n.Text
+	}
 	a.x.over(got.Status)
 }
 
@@ -112,6 +100,7 @@ func (d deadlined) Write(b []byte) (int, error) {
 	if err := d.write(b); err != nil {
 		return 0, err
 	}
+	d.moved(len(b))
 	return len(b), nil
 }
 
@@ -154,45 +143,17 @@ func (c *consulting) read(ctx context.Context, resp *http.Response) ([]byte, err
 	default:
 		return nil, refusal("server", "what the registry answered is packed in a way that was not asked for")
 	}
-	free, err := c.turn(ctx, c.x.proxy.documents.small)
-	if err != nil {
-		return nil, err
-	}
-	var data bytes.Buffer
-	_, err = data.ReadFrom(io.LimitReader(from, smallDocument))
-	if err == nil && data.Len() == smallDocument {
-		if _, err = c.turn(ctx, c.x.proxy.documents.large); err != nil {
-			return nil, err
-		}
-		_, err = data.ReadFrom(io.LimitReader(from, registry.MaxDocument-smallDocument+1))
-	}
+	b := &room.Buffer{Hold: c.hold, Ctx: ctx, Most: registry.MaxDocument}
+	data, err := b.ReadAll(from)
 	switch {
-	case data.Len() > registry.MaxDocument:
+	case c.hold.Gave():
+		return nil, errDocuments
+	case errors.Is(err, io.ErrShortBuffer):
 		return nil, refusal("server", fmt.Sprintf("what the registry answered has more than %d MiB", registry.MaxDocument>>20))
 	case err != nil:
 		return nil, &no{&judge.Refusal{What: "upstream", Text: "what the registry answered did not come whole"}, true}
-	case data.Len() <= tinyDocument: // many may be asked for at once
-		free()
 	}
-	return data.Bytes(), nil
+	return data, nil
 }
 
-// turn takes room for one document, until release or what it returns is called.
-func (c *consulting) turn(ctx context.Context, of *semaphore.Weighted) (free func(), err error) {
-	if err := c.x.proxy.bodies.turn(ctx, of, 1); err != nil {
-		return nil, &no{&judge.Refusal{What: "busy", Text: "too many documents of registries at once"}, true}
-	}
-	free = sync.OnceFunc(func() { of.Release(1) })
-	c.mu.Lock()
-	c.held = append(c.held, free)
-	c.mu.Unlock()
-	return free, nil
-}
-
-func (c *consulting) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, free := range c.held {
-		free()
-	}
-}
+var errDocuments = &no{&judge.Refusal{What: "busy", Text: "documents of registries fill the memory that there is for them, and this one was the slowest: ask for fewer at once"}, true}

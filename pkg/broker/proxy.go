@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/inspect"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/broker/underway"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -24,7 +25,7 @@ const (
 type Proxy struct {
 	config    Config
 	bodies    *bodies
-	documents *documents
+	documents *room.Room // of registries' documents
 	callers   *callers
 	seal      cipher.AEAD   // of tickets
 	idle      time.Duration // how long an answer may be silent
@@ -39,9 +40,10 @@ type Proxy struct {
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
 	p := &Proxy{
-		config: c, bodies: newBodies(), documents: newDocuments(), callers: newCallers(c), seal: newSeal(),
-		idle: route.IdleTime, retired: map[*upstream]struct{}{}, inspected: newInspected(c),
+		config: c, bodies: newBodies(), documents: room.New(maxDocuments), callers: newCallers(c), seal: newSeal(),
+		idle: route.IdleTime, retired: map[*upstream]struct{}{},
 	}
+	p.inspected = newInspected(c, p.bodies.room)
 	return p
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -36,7 +37,7 @@ func badBody(err error) *no {
 		return refusal("size", err.Error())
 	case errors.Is(err, errSlow):
 		return refusal("slow", err.Error())
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errBusy), errors.Is(err, room.ErrFull):
 		return &no{&judge.Refusal{What: "busy", Text: err.Error()}, true}
 	}
 	return refusal("body", err.Error())

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -26,6 +26,7 @@ type upload struct {
 	came  incoming  // what is left of the body
 	from  io.Reader // the same unpacked
 	ahead []byte    // read before anything went on
+	room  int64     // that it takes
 	whole bool      // that is all
 	limit int64     // of bytes, unpacked
 	sent  atomic.Int64
@@ -87,23 +88,16 @@ func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Rea
 	if r.ContentLength < 0 {
 		u.came.from = httputil.NewChunkedReader(buffered)
 	}
-	bodies, room := u.x.proxy.bodies, int64(maxAhead)
-	if u.x.endpoint.Body == route.GitReceive {
-		room += 2 * judge.MaxCommands // of a buffer that grows, too
-	}
-	if err := bodies.turn(ctx, bodies.room, room); err != nil {
-		return nil, badBody(err)
-	}
-	u.x.body = &held{all: bodies, room: room}
-	u.until(bodies.wait)
+	u.until(u.x.proxy.bodies.wait)
 	var err error
 	if u.from, err = judge.Unpacked(r.Header.Get("Content-Encoding"), &u.came); err != nil {
 		return nil, u.bad(err)
 	}
-	var ahead bytes.Buffer
+	ahead := &room.Buffer{Hold: u.x.hold, Ctx: ctx, Most: judge.MaxCommands + maxAhead}
 	if u.x.endpoint.Body == route.GitReceive {
 		var refused *judge.Refusal
-		if push, refused, err = judge.ReadPush(&u.x.way.route, io.TeeReader(u.from, &ahead)); err != nil {
+		commands := refs{ahead}
+		if push, refused, err = judge.ReadPush(&u.x.way.route, io.TeeReader(u.from, commands)); err != nil {
 			return push, u.bad(err)
 		}
 		if refused != nil {
@@ -113,9 +107,9 @@ func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Rea
 			return push, n
 		}
 	}
-	if ahead.Len() < maxAhead {
+	if came := len(ahead.Bytes()); came < maxAhead {
 		u.until(u.x.proxy.idle)
-		_, err = io.CopyN(&ahead, u.from, int64(maxAhead-ahead.Len()))
+		_, err = io.CopyN(ahead, u.from, int64(maxAhead-came))
 		if u.whole = errors.Is(err, io.EOF); err != nil && !u.whole {
 			return push, u.bad(err)
 		}
@@ -123,10 +117,21 @@ func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Rea
 	if u.ahead = ahead.Bytes(); push != nil && len(push.Refs) == 0 && !(u.whole && len(u.ahead) == len("0000")) {
 		return push, refusal("push", "a push without a command ends after that")
 	}
-	if u.x.body.keep(int64(len(u.ahead))); u.whole {
-		u.x.body.data = u.ahead
+	if u.room = int64(cap(u.ahead)); u.whole {
+		u.x.body.put(u.ahead)
 	}
 	return push, nil
+}
+
+// refs takes the room for what judge.ReadPush keeps of the commands as long as the push lasts, beside that for the
+// commands.
+type refs struct{ *room.Buffer }
+
+func (r refs) Write(p []byte) (int, error) {
+	if err := r.Hold.Take(r.Ctx, int64(len(p))); err != nil {
+		return 0, err
+	}
+	return r.Buffer.Write(p)
 }
 
 // maxAhead is what is read ahead of a body. It is less than maxKept: a small body is kept until its answer begins.
@@ -138,6 +143,8 @@ const maxUpload = 1 << 40
 // bad says why the body could not be read.
 func (u *upload) bad(err error) *no {
 	switch {
+	case u.x.hold.Gave():
+		return badBody(room.ErrFull)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return badBody(errSlow)
 	case errors.Is(err, errTooLarge):
@@ -161,7 +168,10 @@ func (u *upload) until(wait time.Duration) {
 func (u *upload) Read(b []byte) (n int, err error) {
 	if len(u.ahead) > 0 {
 		n = copy(b, u.ahead)
-		u.ahead = u.ahead[n:]
+		if u.ahead = u.ahead[n:]; len(u.ahead) == 0 {
+			u.ahead = nil
+			u.x.hold.Give(u.room)
+		}
 	} else {
 		u.until(u.x.proxy.idle)
 		n, err = u.from.Read(b)

@@ -13,25 +13,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 )
 
 const (
-	// maxHeld is a body that is read whole before it goes on, since it is judged or unpacked, and maxRoom all of these.
-	maxHeld = 8 << 20
-	maxRoom = 4 * maxHeld
+	maxHeld = 8 << 20 // of a body that is read whole before it goes on, since it is judged or unpacked
 
 	maxSmall = 16 << 10 // is read whole in any case
 
-	heldTime = time.Minute // for one's turn, and for the body to come
+	heldTime = time.Minute // for a body to come
 )
-
-// bodies bounds what all requests hold.
-type bodies struct{ room *semaphore.Weighted }
-
-func newBodies() *bodies { return &bodies{semaphore.NewWeighted(maxRoom)} }
 
 // body is what a request has behind its head. It goes on as it comes, or is held.
 type body struct {
@@ -43,7 +35,6 @@ type body struct {
 	counted bool         // bytes that come are those that most counts
 
 	held []byte // all of it, as it goes on
-	room int64
 
 	sent     atomic.Int64
 	whole    atomic.Bool // all of it has come
@@ -60,6 +51,7 @@ func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 	r, most := x.asked, x.admitted.MaxUpload
 	codings := r.Header["Content-Encoding"]
 	b := &body{x: x, from: r.Body, counted: len(codings) == 0}
+	x.body = b
 	b.most.Store(most)
 	switch {
 	case r.ContentLength == 0 && x.admitted.GraphQL == "":
@@ -84,6 +76,7 @@ func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 	}
 	x.control.SetReadDeadline(time.Now().Add(heldTime))
 	defer x.control.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(x.ctx, func() { x.control.SetReadDeadline(time.Now()) })()
 	if most < 0 && x.admitted.GraphQL == "" {
 		var first [1]byte
 		n, err := io.ReadFull(r.Body, first[:])
@@ -112,22 +105,20 @@ func (b *body) hold(h http.Header, query string, codings []string) *no {
 	if bound := b.most.Load(); bound != 0 && bound < most {
 		most, large = max(0, bound), x.tooLarge()
 	}
-	room := most
-	if len(codings) == 0 && x.asked.ContentLength >= 0 {
-		room = x.asked.ContentLength
-	}
-	if room > most {
+	size := most + 1
+	if length := x.asked.ContentLength; len(codings) == 0 && length > most {
 		return large
+	} else if len(codings) == 0 && length >= 0 {
+		size = length
 	}
-	ctx, cancel := context.WithTimeout(x.ctx, heldTime)
-	defer cancel()
-	if x.server.bodies.room.Acquire(ctx, room) != nil {
-		return &no{&judge.Refusal{What: "busy", Text: "too many requests that have to be read whole at once"}, true}
-	}
-	b.room = room
 	from := &incoming{from: b.from}
-	data, refused := judge.Unpack(strings.Join(codings, ", "), from, int(most))
+	into := &room.Buffer{Hold: x.hold, Ctx: x.ctx, Most: int(size)}
+	data, refused := judge.Unpack(strings.Join(codings, ", "), from, int(most), into.ReadAll)
 	switch {
+	case x.ctx.Err() != nil:
+		return x.ended()
+	case x.hold.Gave():
+		return full
 	case refused != nil && refused.What == "size":
 		return large
 	case refused != nil && refused.What == "header":
@@ -145,6 +136,9 @@ func (b *body) hold(h http.Header, query string, codings []string) *no {
 	}
 	return b.unless(judge.GraphQL(x.asked.Header.Get("Content-Type"), query, data))
 }
+
+// full is the refusal of a request that has to give its room to others.
+var full = &no{&judge.Refusal{What: "busy", Text: room.ErrFull.Error()}, true}
 
 // badBody says why a body could not be read.
 func badBody(err error) *no {
@@ -199,6 +193,7 @@ func (b *body) Read(p []byte) (int, error) {
 		p = p[:left+1]
 	}
 	n, err := b.from.Read(p)
+	b.x.hold.Moved(n)
 	b.x.silence.heard()
 	if left, bound := b.left(); bound && int64(n) > left { // another policy may have come meanwhile
 		b.stop(b.x.tooLarge())
@@ -292,12 +287,4 @@ func (b *body) tell(e *Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.Sent, e.Observed = b.sent.Load(), cmp.Or(e.Observed, b.observed)
-}
-
-// drop lets what is held go.
-func (b *body) drop() {
-	if b.room > 0 {
-		b.x.server.bodies.room.Release(b.room)
-		b.room = 0
-	}
 }

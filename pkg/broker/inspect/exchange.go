@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -28,6 +29,7 @@ type exchange struct {
 	key      *key // nil: nothing is put on
 	admitted *judge.Admitted
 	proxied  bool // it is asked of a proxy
+	hold     *room.Hold
 	body     *body
 	control  *http.ResponseController
 	silence  *silence
@@ -50,6 +52,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{server: s, conn: c, asked: r, began: time.Now(), control: http.NewResponseController(w)}
 	x.event = Event{Name: c.name, Port: c.port, UID: c.uid, Method: cutTo(r.Method, maxMethod)}
 	x.ctx, x.cancel = context.WithCancelCause(r.Context())
+	x.hold = s.config.Room.Hold(func() { x.cancel(full) })
 	n := s.enter(x)
 	defer s.leave(x)
 	path, query, _ := strings.Cut(r.RequestURI, "?")
@@ -90,8 +93,8 @@ func (s *Server) leave(x *exchange) {
 	x.cancel(nil)
 	if x.body != nil {
 		x.body.tell(&x.event)
-		x.body.drop()
 	}
+	x.hold.End()
 	if s.flows.Over(x); x.entered {
 		s.mu.Lock()
 		s.uses(x.conn.uid, 0, -1)
@@ -109,6 +112,9 @@ func (x *exchange) judge(path, query string) (*http.Request, *no) {
 	}
 	if n := x.addressed(); n != nil {
 		return nil, n
+	}
+	if x.hold.Take(x.ctx, room.Head(x.asked)) != nil {
+		return nil, full
 	}
 	r := x.asked
 	admitted, refused := x.table.rules[x.entry].Judge(r.Method, path, query, r.Header)

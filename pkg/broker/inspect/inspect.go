@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/broker/underway"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -27,6 +28,9 @@ type Config struct {
 	// credential; nil: it never is. DialProxy connects to the proxy that is there for a host.
 	Proxy     func(host string, port uint16) (authorization string, is bool)
 	DialProxy func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+	// Room is what requests hold: their heads, and what is read of bodies before it goes on.
+	Room *room.Room
 
 	// Spend asks whether a request fits the limits of the route whose credential it gets.
 	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
@@ -78,7 +82,6 @@ type Server struct {
 	idle    time.Duration // how long a request may be silent in both directions
 	tls     *tls.Config
 	flows   underway.Set[*table, *exchange] // requests under way
-	bodies  *bodies
 	turns   *turns
 	arrived chan net.Conn // those whose handshake is over
 
@@ -98,7 +101,7 @@ type Server struct {
 // New returns a server without any name.
 func New(c Config) *Server {
 	s := &Server{
-		config: c, idle: route.IdleTime, bodies: newBodies(), turns: newTurns(), arrived: make(chan net.Conn),
+		config: c, idle: route.IdleTime, turns: newTurns(), arrived: make(chan net.Conn),
 		conns: map[*conn]struct{}{}, users: map[uint32]use{}, upstream: map[*tracked]struct{}{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/authority"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -113,7 +114,7 @@ func start(t testing.TB, serve http.HandlerFunc, change ...func(*setting)) *rig 
 		t.Fatal(err)
 	}
 	config := Config{
-		Token: token, Leaf: a.Leaf,
+		Token: token, Leaf: a.Leaf, Room: room.New(64 << 20),
 		Dial: func(ctx context.Context, _ string, _ uint16) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(set.at, r.back.Listener.Addr().String()))
 		},

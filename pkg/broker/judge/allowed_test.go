@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -138,7 +139,7 @@ func TestJSONOfMessages(t *testing.T) {
 		"depth":                       ask(`"metadata":` + strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300)),
 	} {
 		for _, encoding := range []string{"", "gzip", "deflate"} {
-			unpacked, refusal := Unpack(encoding, strings.NewReader(string(pack(t, encoding, []byte(body)))), route.MaxBody)
+			unpacked, refusal := Unpack(encoding, strings.NewReader(string(pack(t, encoding, []byte(body)))), route.MaxBody, io.ReadAll)
 			if refusal != nil {
 				t.Fatal(refusal.Text)
 			}

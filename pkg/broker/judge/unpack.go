@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"bytes"
 	"compress/gzip"
 	"compress/zlib"
 	"errors"
@@ -13,24 +12,25 @@ import (
 var packed = map[string]bool{"": true, "identity": true, "gzip": true, "deflate": true}
 
 // Unpack reads a body that came in a content coding, which Head has judged. Neither what is read nor what it unpacks to
-// may have more than limit bytes.
-func Unpack(encoding string, body io.Reader, limit int) ([]byte, *Refusal) {
+// may have more than limit bytes. all reads as io.ReadAll does.
+func Unpack(
+	encoding string, body io.Reader, limit int, all func(io.Reader) ([]byte, error),
+) (unpacked []byte, refused *Refusal) {
 	body, err := Unpacked(encoding, &io.LimitedReader{R: body, N: int64(limit) + 1})
 	var strange *Refusal
 	if errors.As(err, &strange) {
 		return nil, strange
 	}
-	var unpacked bytes.Buffer
 	if err == nil {
-		_, err = unpacked.ReadFrom(io.LimitReader(body, int64(limit)+1))
+		unpacked, err = all(io.LimitReader(body, int64(limit)+1))
 	}
-	if unpacked.Len() > limit {
+	if len(unpacked) > limit {
 		return nil, refuse("size", "the body has more than %d bytes", limit)
 	}
 	if err != nil {
 		return nil, refuse("body", "the body can't be read: %s", quote(err.Error(), 200))
 	}
-	return unpacked.Bytes(), nil
+	return unpacked, nil
 }
 
 // Unpacked is what a body has inside that came in a content coding.

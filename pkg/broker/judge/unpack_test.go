@@ -2,6 +2,7 @@ package judge
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -12,12 +13,12 @@ func TestUnpack(t *testing.T) {
 	for _, encoding := range []string{"", "identity", "gzip", "GZIP", "deflate"} {
 		sent := pack(t, strings.ToLower(encoding), body)
 		for _, limit := range []int{len(body), 1 << 20} {
-			got, refusal := Unpack(encoding, iotest.HalfReader(bytes.NewReader(sent)), limit)
+			got, refusal := Unpack(encoding, iotest.HalfReader(bytes.NewReader(sent)), limit, io.ReadAll)
 			if refusal != nil || !bytes.Equal(got, body) {
 				t.Errorf("%q within %d: %d bytes, %+v", encoding, limit, len(got), refusal)
 			}
 		}
-		if _, refusal := Unpack(encoding, bytes.NewReader(sent), len(body)-1); refusal == nil || refusal.What != "size" {
+		if _, refusal := Unpack(encoding, bytes.NewReader(sent), len(body)-1, io.ReadAll); refusal == nil || refusal.What != "size" {
 			t.Errorf("%q: one byte too many: %+v", encoding, refusal)
 		}
 		if encoding == "" || encoding == "identity" {
@@ -26,13 +27,13 @@ func TestUnpack(t *testing.T) {
 		for name, wrong := range map[string][]byte{
 			"cut": sent[:len(sent)-1], "none": nil, "plain": body, "damaged": append(bytes.Clone(sent[:len(sent)-8]), 1, 2, 3, 4, 5, 6, 7, 8),
 		} {
-			if _, refusal := Unpack(encoding, bytes.NewReader(wrong), 1<<20); refusal == nil {
+			if _, refusal := Unpack(encoding, bytes.NewReader(wrong), 1<<20, io.ReadAll); refusal == nil {
 				t.Errorf("%q: what is %s passes", encoding, name)
 			}
 		}
 	}
 	for _, encoding := range []string{"zstd", "br", "gzip, gzip", "compress", " gzip"} {
-		if _, refusal := Unpack(encoding, bytes.NewReader(body), 1<<20); refusal == nil {
+		if _, refusal := Unpack(encoding, bytes.NewReader(body), 1<<20, io.ReadAll); refusal == nil {
 			t.Errorf("%q passes", encoding)
 		}
 	}
@@ -45,12 +46,12 @@ func TestUnpackIsBounded(t *testing.T) {
 	if len(bomb) > limit {
 		t.Fatalf("the bomb has %d bytes", len(bomb))
 	}
-	if _, refusal := Unpack("gzip", bytes.NewReader(bomb), limit); refusal == nil || refusal.What != "size" {
+	if _, refusal := Unpack("gzip", bytes.NewReader(bomb), limit, io.ReadAll); refusal == nil || refusal.What != "size" {
 		t.Errorf("64 MiB of zeros: %+v", refusal)
 	}
 	empty := pack(t, "gzip", nil)
 	endless := &repeat{piece: empty}
-	if _, refusal := Unpack("gzip", endless, limit); refusal == nil {
+	if _, refusal := Unpack("gzip", endless, limit, io.ReadAll); refusal == nil {
 		t.Error("members that have nothing pass")
 	}
 	if endless.given > 2*limit {
