@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime/debug"
@@ -21,11 +22,12 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab/apart"
+	shown "github.com/agent-init/agent-init/pkg/broker/authority"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // roles are what the test's own program does as another process: what a process holds can't be told beside others in it.
-var roles = map[string]func(){"api": beAPI, "proxy": beProxy}
+var roles = map[string]func(){"api": beAPI, "proxy": beProxy, "inspector": beInspector}
 
 func TestMain(m *testing.M) {
 	if role := roles[os.Getenv("BROKER_TEST_ROLE")]; role != nil {
@@ -67,7 +69,8 @@ func spawn(t testing.TB, role string, env ...string) (pid int, line string) {
 // untilStdin ends a role with the one who spawned it.
 func untilStdin() { io.Copy(io.Discard, os.Stdin) }
 
-// beAPI is an API with HTTP/2. A message has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes.
+// beAPI is an API with HTTP/2. A message has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes, and /unread
+// reads none.
 func beAPI() {
 	t := new(testing.B)
 	ca := newAuthority(t)
@@ -96,6 +99,7 @@ func beAPI() {
 			w.Write(block)
 		}
 	})
+	mux.HandleFunc("/unread", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("/small", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Write([]byte("{}"))
@@ -158,6 +162,36 @@ func beProxy() {
 	go p.Serve(ctx, l)
 	untilStdin()
 	cancel()
+}
+
+// beInspector is a broker that inspects api.test in front of the API, and is handed whatever connects to it.
+func beInspector() {
+	addr, roots := rootsOf(os.Getenv("BROKER_TEST_API"))
+	ca, err := shown.New([]shown.Name{{Name: "api.test"}})
+	if err != nil {
+		panic(err)
+	}
+	p := New(Config{Token: token, Dial: dialTo(addr), Leaf: ca.Leaf, Record: func(Event) {}, Log: slog.New(slog.DiscardHandler)})
+	name := route.Inspected{Name: "api.test", Port: 443, Allow: []route.Request{{Methods: []string{"GET", "POST"}, Rule: "p:1"}}}
+	if err := p.Load(Loaded{Inspected: []route.Inspected{name}, Roots: roots}); err != nil {
+		panic(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s %q\n", l.Addr(), ca.Certificate())
+	go p.Serve(context.Background())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.Inspect(Handed{Conn: c.(*net.TCPConn), Name: "api.test", To: netip.MustParseAddrPort("192.0.2.1:443"), UID: 1000})
+		}
+	}()
+	untilStdin()
 }
 
 // privateDirty is what a process has to itself, in KiB.

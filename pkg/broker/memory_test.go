@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// endless is a body without an end.
+type endless struct{ read *atomic.Int64 }
+
+func (e endless) Read(b []byte) (int, error) {
+	e.read.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// TestMemory holds that a broker takes no more than 64 MiB, however many connections and requests an agent makes whose
+// bytes nobody takes: neither the server what the agent sends, nor the agent what the server does.
+func TestMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		connections, streams int // of each
+		method, path         string
+	}{
+		"sent to a server that does not read, by many connections": {400, 1, "POST", "/unread"},
+		"sent to a server that does not read, by many streams":     {10, 100, "POST", "/unread"},
+		"open, without an answer":                                  {10, 100, "GET", "/unread"},
+		"answered, and not read":                                   {10, 100, "GET", "/bulk?n=100000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, api := spawn(t, "api")
+			pid, line := spawn(t, "inspector", "BROKER_TEST_API="+api)
+			addr, roots := rootsOf(line)
+			before := privateDirty(t, pid)
+			var moved, answered atomic.Int64
+			var all sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			for range c.connections {
+				tr := &http.Transport{
+					DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+						return new(net.Dialer).DialContext(ctx, network, addr)
+					},
+					TLSClientConfig: &tls.Config{RootCAs: roots}, Protocols: both(), DisableCompression: true,
+					HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 1 << 10},
+				}
+				t.Cleanup(tr.CloseIdleConnections)
+				ask := func() {
+					var body io.Reader
+					if c.method == "POST" {
+						body = endless{&moved}
+					}
+					trace := &httptrace.ClientTrace{WroteHeaders: func() { moved.Add(1) }}
+					r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), c.method, "https://api.test"+c.path, body)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp, err := tr.RoundTrip(r)
+					if err == nil {
+						answered.Add(1)
+						<-ctx.Done()
+						resp.Body.Close()
+					}
+				}
+				for range c.streams {
+					all.Go(ask)
+				}
+			}
+			// Until nothing moves any more.
+			most := 0
+			for last, same := int64(-1), 0; same < 20; time.Sleep(100 * time.Millisecond) {
+				now := moved.Load() + answered.Load()
+				if same++; now != last {
+					last, same = now, 0
+				}
+				most = max(most, privateDirty(t, pid))
+			}
+			cancel()
+			all.Wait()
+			t.Logf("%d KiB, and %d at most; %d answered", before, most, answered.Load())
+			if most > 64<<10 {
+				t.Errorf("the broker takes %d MiB", most>>10)
+			}
+		})
+	}
+}
