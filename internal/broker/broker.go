@@ -93,6 +93,7 @@ func Run(ctx context.Context) error {
 		return err
 	}
 	debug.SetGCPercent(tightHeap)
+	debug.SetMemoryLimit(broker.MemoryLimit)
 	log.SetOutput(io.Discard) // net/http says there what a server sends unasked, which may repeat a credential
 	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
 	if err != nil {

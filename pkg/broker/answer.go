@@ -11,10 +11,10 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/buffer"
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -189,28 +189,16 @@ func (a *answer) write(b []byte) error {
 }
 
 const (
-	// smallRead is what an answer holds while it waits for more: an event or two of a stream.
-	smallRead = 512
-	largeRead = 64 << 10
-
 	chunkHead = len("ffff\r\n") // in front of what is read
 	chunkTail = len("\r\n")
 )
 
-// large has the buffers of those answers that come faster than small ones hold.
-var large = sync.Pool{New: func() any { return new([largeRead]byte) }}
-
 // copy passes each part on as it comes.
 func (a *answer) copy(body io.Reader) error {
-	small := make([]byte, smallRead)
-	b := small
-	var big *[largeRead]byte
-	defer func() {
-		if big != nil {
-			large.Put(big)
-		}
-	}()
+	var buf buffer.Buffer
+	defer buf.Free()
 	for {
+		b := buf.Bytes()
 		n, err := body.Read(b[chunkHead : len(b)-chunkTail])
 		a.silence.Reset(a.x.proxy.idle)
 		if n > 0 {
@@ -225,13 +213,8 @@ func (a *answer) copy(body io.Reader) error {
 			return nil
 		case err != nil:
 			return err
-		case big == nil && n == len(b)-chunkHead-chunkTail:
-			big = large.Get().(*[largeRead]byte)
-			b = big[:]
-		case big != nil && n < smallRead:
-			large.Put(big)
-			big, b = nil, small
 		}
+		buf.Fit(n, n == len(b)-chunkHead-chunkTail)
 	}
 }
 

@@ -79,7 +79,7 @@ func (a *answer) hand(got *registry.Answer) {
 		head.Set("Content-Type", got.Type)
 	}
 	a.x.event.FirstByte = time.Since(a.x.began)
-	w := bufio.NewWriterSize(deadlined{a}, largeRead) // the body has many small parts
+	w := bufio.NewWriterSize(deadlined{a}, 8<<10) // the body has many small parts
 	w.Write(headOf(got.Status, head))
 	if a.x.event.Method != http.MethodHead {
 		for _, b := range got.Body {

@@ -166,6 +166,7 @@ func beProxy() {
 
 // beInspector is a broker that inspects api.test in front of the API, and is handed whatever connects to it.
 func beInspector() {
+	debug.SetMemoryLimit(MemoryLimit)
 	addr, roots := rootsOf(os.Getenv("BROKER_TEST_API"))
 	ca, err := shown.New([]shown.Name{{Name: "api.test"}})
 	if err != nil {

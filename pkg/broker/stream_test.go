@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/broker/buffer"
 )
 
 // TestStreamPassesAsItComes holds that an event has arrived before the next one is sent, and each byte is passed, whatever
@@ -30,7 +32,7 @@ func TestStreamPassesAsItComes(t *testing.T) {
 			first := true
 			var resp *http.Response
 			var lines *bufio.Reader
-			for _, size := range []int{1, 2, 3, 100, smallRead - 9, smallRead - 8, smallRead - 7, largeRead - 9, largeRead - 8, smallRead, 5000, 16, largeRead, 3 * largeRead, 1} {
+			for _, size := range []int{1, 2, 3, 100, buffer.Small - 9, buffer.Small - 8, buffer.Small - 7, buffer.Large - 9, buffer.Large - 8, buffer.Small, 5000, 16, buffer.Large, 3 * buffer.Large, 1} {
 				if first {
 					go func() { next <- size }()
 					req, err := http.NewRequest("GET", "http://"+r.addr+"/r/get", nil)
@@ -42,7 +44,7 @@ func TestStreamPassesAsItComes(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer resp.Body.Close()
-					lines, first = bufio.NewReaderSize(resp.Body, 4*largeRead), false
+					lines, first = bufio.NewReaderSize(resp.Body, 4*buffer.Large), false
 				} else {
 					next <- size
 				}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/buffer"
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
@@ -202,23 +203,15 @@ func (x *exchange) back(to, from http.Header) {
 	}
 }
 
-const (
-	copyBuffer = 64 << 10
-
-	// fullWrite is what is collected of an answer whose length is known: that is a download, of which nobody waits for the
-	// single parts. A frame of HTTP/2 has as much, and so has a record of TLS.
-	fullWrite = 32 << 10
-)
-
-var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
-
-// copy passes each part on as it comes, or most of a buffer at once.
+// copy passes each part on as it comes. Of an answer whose length is known, it collects half of a buffer at least: that is
+// a download, of which nobody waits for the single parts. A frame of HTTP/2 has as much, and so has a record of TLS.
 func (x *exchange) copy(w io.Writer, from io.Reader, flush bool) error {
-	b := buffers.Get().(*[copyBuffer]byte)
-	defer buffers.Put(b)
+	var buf buffer.Buffer
+	defer buf.Free()
 	for {
-		n, err := from.Read(b[:])
-		for !flush && err == nil && n < fullWrite {
+		b := buf.Bytes()
+		n, err := from.Read(b)
+		for !flush && err == nil && n < len(b)/2 {
 			var more int
 			more, err = from.Read(b[n:])
 			n += more
@@ -242,5 +235,6 @@ func (x *exchange) copy(w io.Writer, from io.Reader, flush bool) error {
 		case err != nil:
 			return err
 		}
+		buf.Fit(n, n >= len(b)/2)
 	}
 }

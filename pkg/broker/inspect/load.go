@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/buffer"
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/onward"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -134,7 +135,7 @@ func (s *Server) newTransport(roots *x509.CertPool) *onward.Transport {
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = maxIdle, maxIdleOfOne
 		t.ReadBufferSize, t.WriteBufferSize = upstreamBuffer, upstreamBuffer
 		t.ExpectContinueTimeout = continueTime
-		t.HTTP2.MaxReadFrameSize = copyBuffer // a tenth less work than for the usual 16 KiB (command bench, inspect)
+		t.HTTP2.MaxReadFrameSize = buffer.Large // a tenth less work than for the usual 16 KiB (command bench, inspect)
 		t.TLSClientConfig.ClientSessionCache = sessions
 	})
 	return all

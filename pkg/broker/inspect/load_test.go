@@ -303,7 +303,7 @@ func TestFewConnections(t *testing.T) {
 			}
 		})
 	}
-	if all.Wait(); made.Load() > onward.MaxDials {
+	if all.Wait(); made.Load() > 2*onward.MaxDials { // for each kind of window
 		t.Errorf("%d connections to the server", made.Load())
 	}
 }

@@ -25,10 +25,10 @@ const (
 	maxUnder       = 2048
 	maxUnderOfUser = maxUnder / 4 * 3
 
-	// What a client sends ahead of what a server takes. The client is on this machine, so that a window is filled anew at
-	// once. HTTP/2 knows no smaller one for a connection (RFC 9113, section 6.9.2).
-	streamWindow = 32 << 10
-	connWindow   = 1<<16 - 1
+	// window is what a client sends ahead of what a server takes, of a connection and of a stream alike. The client is on
+	// this machine, so that it is filled anew at once. There is no smaller one of a connection (RFC 9113, section 6.9.2),
+	// and one of a stream would not be known yet to a client that sends at once.
+	window = 1<<16 - 1
 
 	pingAfter = time.Minute
 	pingTime  = 15 * time.Second
@@ -52,8 +52,8 @@ func (s *Server) Serve(ctx context.Context) error {
 		Protocols:         new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
-			MaxReceiveBufferPerConnection: connWindow,
-			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: window,
+			MaxReceiveBufferPerStream:     window,
 			SendPingTimeout:               pingAfter,
 			PingTimeout:                   pingTime,
 			WriteByteTimeout:              route.IdleTime,

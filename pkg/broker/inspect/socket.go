@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/broker/buffer"
 )
 
 // upgrade passes a WebSocket on. The server has agreed to one, or it is refused.
@@ -79,10 +81,11 @@ func writeHead(w io.Writer, h http.Header) error {
 
 // relay passes frames on, until one end closes, or sends what is none.
 func (x *exchange) relay(to io.Writer, from io.Reader, f *frames) *no {
-	b := buffers.Get().(*[copyBuffer]byte)
-	defer buffers.Put(b)
+	var buf buffer.Buffer
+	defer buf.Free()
 	for {
-		n, err := from.Read(b[:])
+		b := buf.Bytes()
+		n, err := from.Read(b)
 		x.silence.heard()
 		if n > 0 {
 			if f.masked {
@@ -101,5 +104,6 @@ func (x *exchange) relay(to io.Writer, from io.Reader, f *frames) *no {
 		if err != nil {
 			return nil
 		}
+		buf.Fit(n, n == len(b))
 	}
 }

@@ -24,10 +24,10 @@ const (
 
 	// maxWide are the requests over HTTP/2 whose answers may come at full speed. A stream holds as much of an answer as its
 	// window has, while the client doesn't read, and nothing takes a window back. At 50 ms to the server, a wide window
-	// passes 20 MiB a second, and a narrow one 320 KiB.
-	maxWide      = 16
+	// passes 20 MiB a second, and a narrow one 240 KiB.
+	maxWide      = 12
 	wideWindow   = 1 << 20
-	narrowWindow = 16 << 10
+	narrowWindow = 12 << 10
 
 	// A server that is gone without a word is noticed after both.
 	pingAfter = 30 * time.Second
