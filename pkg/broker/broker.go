@@ -16,7 +16,7 @@ import (
 
 // MemoryLimit is for debug.SetMemoryLimit of a process that is a proxy. Without it, the garbage of what many requests hold
 // takes as much again.
-const MemoryLimit = 32 << 20
+const MemoryLimit = 48 << 20
 
 // Config is what a proxy works with. Owner may be nil; all else is needed. The process besides has to send what package
 // log gets nowhere: net/http writes there what a server sends unasked, and that may repeat the credential.
