@@ -2,10 +2,12 @@ package attack
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -131,6 +133,43 @@ func TestLabInspectedFloods(t *testing.T) {
 	}
 	if n := len(b.asked()); n > 2000 {
 		t.Errorf("api.test was asked %d times", n)
+	}
+}
+
+// TestLabInspectedUnread: what an agent sends to a server that reads nothing stays with the agent. A connection costs the
+// broker the least window of HTTP/2 and some buffers, however much is to come.
+func TestLabInspectedUnread(t *testing.T) {
+	const connections, each = 400, 256 // KiB
+	b := inspected(t, "api.test POST /up")
+	b.lab.Web.Handle("api.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-r.Context().Done()
+		}
+	}))
+	if p := b.get("/open/first"); !p.OK {
+		t.Fatalf("%s\n%s", p, b.agent.Stderr())
+	}
+	broker := b.process()
+	before := residentOf(t, broker.host)
+	most := before
+	filled := b.asAgent(b.box, "fill", "-timeout", "2m", "-ca", trust(), "-n", fmt.Sprint(connections), "https://api.test/up")
+	for done := false; !done; {
+		select {
+		case <-filled.Done():
+			done = true
+		case <-time.After(50 * time.Millisecond):
+			most = max(most, residentOf(t, broker.host))
+		}
+	}
+	if v := verdict(t, filled); !v.OK {
+		t.Errorf("%s\n%s", v, b.agent.Stderr())
+	}
+	t.Logf("the broker has grown from %d KiB to %d", before, most)
+	if most > before+connections*each {
+		t.Errorf("the broker has grown from %d KiB to %d", before, most)
+	}
+	if p := b.get("/open/after"); !p.OK || b.process().host != broker.host {
+		t.Errorf("after all: %s", p)
 	}
 }
 

@@ -53,8 +53,9 @@
 //	speak HOST               -esc TEXT over TLS, as it is, -protocol NAME; ok if an answer of 200 came
 //	frames HOST              HTTP/2 by the frame: -field "NAME: VALUE"… (with escapes) and -esc BODY are a request, -split has each field in a
 //	                         frame of its own; before it -flood KIND (reset, continuation, bomb, settings, ping, empty), -n N frames; ok if it was answered by 200
+//	fill URL                 posts without an end, each over a connection of HTTP/2 of its own, -n N at once; ok if nobody takes any more of them
 //
-// stream, tls, upgrade, speak and frames take -sni, -addr, -ca, -insecure, -min and -max (versions of TLS).
+// stream, tls, upgrade, speak, frames and fill take -sni, -addr, -ca, -insecure, -min and -max (versions of TLS).
 //
 // Below sockets:
 //
@@ -135,7 +136,7 @@ func ops() map[string]op {
 	return map[string]op{
 		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
 		"idle": idle, "listen": listen, "relay": relay, "scan": scan, "recv": recv, "join": join,
-		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade, "speak": speak, "frames": frames,
+		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade, "speak": speak, "frames": frames, "fill": fill,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "usurp": usurp, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft, "model": askModel, "hunt": hunt,
