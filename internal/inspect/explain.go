@@ -119,8 +119,9 @@ type explanation struct {
 	Phase   string          `json:"phase,omitempty"`   // setup, run or verify, where phases are configured
 	Ports   []portVerdict   `json:"ports"`
 	Leases  []lease.Address `json:"leases"`
-	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
-	DNS     string          `json:"dns,omitempty"`   // why it can't be looked up now
+	Hosts   []netip.Addr    `json:"hosts,omitempty"`    // addresses of the hosts file
+	DNS     string          `json:"dns,omitempty"`      // why it can't be looked up now
+	AskedAs []string        `json:"asked_as,omitempty"` // the full names that a short one is looked for by, in order
 	Denied  denials         `json:"denied"`
 	Broker  []brokered      `json:"broker,omitempty"` // routes to the target
 	ToAllow *instruction    `json:"to_allow,omitempty"`
@@ -155,7 +156,8 @@ type denials struct {
 	First time.Time     `json:"first,omitzero"`
 	Last  []audit.Event `json:"last"` // the latest, oldest first
 
-	ahead []audit.Event // addresses that the guard took out of an answer before the agent asked
+	ahead  []audit.Event // addresses that the guard took out of an answer before the agent asked
+	absent time.Time     // when servers said last that there is no such name, if they have said nothing else since
 }
 
 const shownDenials = 3 // of the last
@@ -183,6 +185,9 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 			}
 		}
 		e.Hosts = p.policy.Hosts(s.name)
+		if asked := p.policy.Asked(s.name); len(asked) > 1 && len(e.Hosts) == 0 && p.policy.Lookup(s.name).Allowed {
+			e.AskedAs = asked
+		}
 	}
 	if s.port.Number != 0 {
 		ports = []policy.Port{s.port}
@@ -204,6 +209,9 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	err := e.Denied.read(file, s, p.probe)
 	if err != nil && (p.state != nil || !errors.Is(err, fs.ErrNotExist)) { // else nothing was ever denied here
 		e.Unknown = err.Error()
+	}
+	if at := e.Denied.absent; !at.IsZero() && e.DNS == "" && e.Allowed && len(e.Leases)+len(e.Hosts) == 0 {
+		e.DNS = "no server knows the name (" + text.Moment(at, now) + ")"
 	}
 	if line := e.lineFor(p.policy, s); line != "" {
 		e.ToAllow = &instruction{Line: line, File: p.dir + "/allowlist.txt"}
@@ -251,19 +259,20 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 		return p.LineForAddr(s.addr, e.Ports[denied].Port)
 	case denied >= 0:
 		port := e.Ports[denied].Port
-		line := p.LineFor(s.name, port)
-		if line != "" && s.request.web() && slices.ContainsFunc(p.Ports(s.name), func(other policy.Port) bool { return p.Way(s.name, other) == policy.Inspected }) {
+		if s.request.web() && slices.ContainsFunc(p.Ports(s.name), func(other policy.Port) bool { return p.Way(s.name, other) == policy.Inspected }) {
 			return requestLine(p, s, port, &asked{Method: cmp.Or(s.request.method, commonMethods[0]), Path: s.request.path})
 		}
-		return line
+		return p.LineFor(s.name, netip.Addr{}, port)
 	case s.addr.IsValid() || len(e.Leases) > 0:
 		return ""
 	}
 	// It is allowed, but what it resolves to is not.
 	for _, d := range append(e.Denied.ahead, e.Denied.Last...) {
 		a, err := netip.ParseAddr(d.IP)
-		if err == nil && d.Kind == audit.DNS && policy.Classify(a) == policy.Private && len(p.Admit(s.name, a)) == 0 && p.Above(s.name+" private", nil) == nil {
-			return s.name + " private"
+		if err == nil && d.Kind == audit.DNS {
+			if line := p.LineForAnswer(s.name, a); line != "" {
+				return line
+			}
 		}
 	}
 	return ""
@@ -278,6 +287,11 @@ func (d *denials) read(file string, s subject, probe ofProbe) error {
 		e, err := audit.Decode(line)
 		if err == nil && e.Asker == audit.ByGuard && e.Kind == audit.DNS && e.IP != "" && e.Name == s.name && len(d.ahead) < shownDenials {
 			d.ahead = append(d.ahead, e)
+		}
+		if err == nil && e.Kind == audit.DNS && e.Verdict == audit.Allow && e.Name == want {
+			if d.absent = (time.Time{}); strings.Contains(e.Reason, audit.NoSuchName) {
+				d.absent = e.Time
+			}
 		}
 		about := e.Name
 		if s.addr.IsValid() {
@@ -352,6 +366,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		}
 		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, on, text.Ago(l.Since), text.Shortly(l.Expires.Sub(x.now)))
 	}
+	if x.AskedAs != nil {
+		w.Row("asked as", "%s: the first that exists", strings.Join(x.AskedAs, ", "))
+	}
 	if x.DNS != "" {
 		w.Row("dns", "%s", painted(text.Clean(x.DNS), "31", coloured))
 	}
@@ -387,6 +404,9 @@ func (x explanation) writeWays(w *text.Screen) {
 		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
 	} else if !x.Allowed && !x.reached() {
 		way := "nothing does: it is never allowed"
+		if _, err := netip.ParseAddr(x.Target); err != nil {
+			way = "no line does beside the entries that there are"
+		}
 		if slices.ContainsFunc(x.Ports, func(v portVerdict) bool { return v.Requests.refused() != nil }) {
 			way = "no entry could name it: ask for it in another way"
 		}

@@ -74,7 +74,8 @@ func TestExplain(t *testing.T) {
 		"db.example":                {"10.0.0.9, from the hosts file", "its address in the hosts file passes"},
 		"10.1.2.3:5432":             {"10.1.2.3 5432/tcp: allowed", "passes by address and port"},
 		"45.30.0.1:8443":            {"denied", "once since", "\n  45.30.0.1:8443\n", "by cu?rl (42)"},
-		"[2a0f:30::1]:53/udp":       {"2a0f:30::1 53/udp: denied", "\n  [2a0f:30::1]:53/udp\n"},
+		"[2a0f:30::1]:54/udp":       {"2a0f:30::1 54/udp: denied", "\n  [2a0f:30::1]:54/udp\n"},
+		"[2a0f:30::1]:53/udp":       {"2a0f:30::1 53/udp: denied", "nothing does: it is never allowed"}, // the guard has that port
 		"2a0f:30::1":                {"2a0f:30::1 443/tcp: denied", "2a0f:30::1 80/tcp: denied"},
 		"169.254.169.254":           {"never allowed", "nothing does: it is never allowed"},
 		"ssh://git@ssh.example/x":   {"ssh.example 22/tcp: allowed"},

@@ -137,7 +137,7 @@ func (p published) hints(out io.Writer, denials []audit.Event) error {
 			more++
 			continue
 		}
-		w.Line("agent-init: the policy refused %s: %s. %s", s, text.Clean(e.Reason), p.wayTo(s, port))
+		w.Line("agent-init: the policy refused %s: %s. %s", s, text.Clean(e.Reason), p.wayTo(e, s, port))
 	}
 	if more > 0 {
 		w.Line("agent-init: the policy refused %s: agent-init log --denied -n %d", text.Counted(more, "other", "others"), more+hintLines)
@@ -163,12 +163,15 @@ func subjectOf(e audit.Event) (s subject, port policy.Port, ok bool) {
 }
 
 // wayTo says what to do about a refusal: what came of the request that there was, and the request that can be made.
-func (p published) wayTo(s subject, port policy.Port) string {
+func (p published) wayTo(e audit.Event, s subject, port policy.Port) string {
 	line := ""
-	if s.addr.IsValid() {
+	switch {
+	case s.addr.IsValid():
 		line = p.policy.LineForAddr(s.addr, port)
-	} else {
-		line = p.policy.LineFor(s.name, port)
+	case e.Kind == audit.DNS:
+		line = p.policy.LineToResolve(s.name)
+	default:
+		line = p.policy.LineFor(s.name, netip.Addr{}, port)
 	}
 	if line == "" { // a rule denies it, or it is allowed by now
 		return "Why: agent-init explain " + s.String()

@@ -81,7 +81,7 @@ func TestHintLines(t *testing.T) {
 		"allowed by now":  {[]audit.Event{denied("ok.example")}, []string{". Why: agent-init explain ok.example\n"}},
 		"asked for":       {[]audit.Event{denied("asked.example")}, []string{"A person has been asked, and has not decided: agent-init grants\n"}},
 		"an address":      {[]audit.Event{{Kind: audit.Drop, IP: "45.30.0.1", Port: 5432, Proto: "tcp"}}, []string{"agent-init request 45.30.0.1:5432 --"}},
-		"an address, UDP": {[]audit.Event{{Kind: audit.Drop, IP: "45.30.0.1", Port: 53, Proto: "udp"}}, []string{"agent-init request 45.30.0.1:53/udp --"}},
+		"an address, UDP": {[]audit.Event{{Kind: audit.Drop, IP: "45.30.0.1", Port: 54, Proto: "udp"}}, []string{"agent-init request 45.30.0.1:54/udp --"}},
 		"another port":    {[]audit.Event{{Kind: audit.Connect, Name: "ok.example", Port: 8443}}, []string{"agent-init request ok.example:8443 --"}},
 		"what is no name": {[]audit.Event{denied("\x1b]0;x\a"), denied("$(reboot)"), denied("a b"), denied(""), denied("443"), denied("--wait")}, nil},
 		"many": {[]audit.Event{denied("a.example"), denied("b.example"), denied("c.example"), denied("d.example"), denied("e.example")},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,10 +179,7 @@ func requestLine(p *policy.Policy, s subject, port policy.Port, a *asked) string
 	}
 	entry := requestPlace{s.name, port, s.request.socket()}.entry(p, a.Method, a.Path)
 	entry.HTTP = port != policy.HTTP && s.request.plain()
-	if line, err := policy.ParseLine(entry.String(), nil); err == nil {
-		return line.Text
-	}
-	return ""
+	return p.Tried(entry, netip.Addr{}, port)
 }
 
 // gate says what is looked at in connections that an entry allows.

@@ -72,7 +72,7 @@ func TestExplainRequests(t *testing.T) {
 		"POST http://api.corp.example/up":                    {"80/tcp: denied, the policy allows it on other ports only\n", "\n  api.corp.example:80 POST /up\n"},
 		"api.corp.example:80":                                {"80/tcp: denied", "\n  api.corp.example:80 read\n"},
 		"https://api.corp.example:8443/up":                   {"8443/tcp: denied", "\n  api.corp.example:8443 GET /up\n"},
-		"api.corp.example:22":                                {"22/tcp: denied", "\n  api.corp.example:22\n"},
+		"api.corp.example:22":                                {"22/tcp: denied", "no line does beside the entries that there are"}, // the entry that denies is about all ports
 		"GET https://api.corp.example/graphql":               {"allowlist.txt:2 allows this path by POST alone\n", "\n  api.corp.example GET /graphql graphql=query\n"},
 		"POST https://api.corp.example/up/x":                 {"\n  api.corp.example POST /up/x max_upload=64KiB\n"},
 		"GET https://api.corp.example/up/x":                  {"\n  api.corp.example GET /up/x\n"},

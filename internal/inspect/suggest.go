@@ -132,43 +132,44 @@ func (s *suggester) add(e audit.Event) {
 	switch {
 	case e.Kind == audit.DNS && e.Enforce != "" && e.IP == "": // it does not exist, or has no address
 	case e.Kind == audit.DNS && e.Verdict == audit.Deny && err == nil: // an address was taken out of an answer
-		if policy.Classify(a) == policy.Private {
-			s.take(e.Name+" private", e.Name, e)
+		if line := s.policy.LineForAnswer(e.Name, a); line != "" {
+			s.put(s.lines, line, e.Name, e)
 		}
+	case e.Kind == audit.DNS && s.policy.Lookup(e.Name).Allowed: // now, or another type was asked for
 	case e.Kind == audit.DNS:
-		s.name(e.Name, policy.HTTPS, true, e)
+		s.name(e.Name, netip.Addr{}, policy.HTTPS, true, e)
 	case e.Port == 0:
 	case e.Kind == audit.Broker:
 		s.request(e)
 	case e.Kind == audit.Connect, e.Kind == audit.HTTP:
-		s.name(e.Name, port, false, e)
+		s.name(e.Name, netip.Addr{}, port, false, e)
 	case e.Kind == audit.Drop && err == nil && (e.Proto == "tcp" || e.Proto == "udp"):
 		if name, others := s.whose.of(a); name != "" {
-			if g := s.name(name, port, false, e); g != nil {
+			if g := s.name(name, a, port, false, e); g != nil {
 				g.Or = others
 			}
 		} else if line := s.policy.LineForAddr(a, port); line != "" {
-			s.take(line, "", e)
+			s.put(s.lines, line, "", e)
 		} else {
 			s.stopped(e.IP, "", s.policy.Stops("", a, port), e)
 		}
 	}
 }
 
-// name takes in a name that was denied on port; guessed says that nobody knows
-// which port is wanted. It returns the line that would have allowed it, if there is one.
-func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Event) *suggestion {
+// name takes in a name that was denied on port, at an address if that is known; guessed says that nobody knows which port
+// is wanted. It returns the line that would have allowed it, if there is one.
+func (s *suggester) name(name string, at netip.Addr, port policy.Port, guessed bool, e audit.Event) *suggestion {
 	m := s.policy.Lookup(name)
-	line := s.policy.LineFor(name, port)
+	line := s.policy.LineFor(name, at, port)
 	switch {
 	case m.Name == "":
 	case line != "":
-		g := s.take(line, m.Name, e)
+		g := s.put(s.lines, line, m.Name, e)
 		if g != nil {
 			if !strings.Contains(line, " ") { // a preset would allow more than one about requests
 				g.port = port
 			}
-			g.defaults = line == m.Name && guessed && (g.defaults || g.Count == 1+e.Suppressed)
+			g.defaults = guessed && !strings.Contains(line, ":") && (g.defaults || g.Count == 1+e.Suppressed)
 		}
 		return g
 	case m.Rule != nil && m.Rule.Deny:
@@ -177,13 +178,6 @@ func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Ev
 		s.stopped(m.Name, m.Name, s.policy.Stops(m.Name, netip.Addr{}, port), e)
 	}
 	return nil
-}
-
-func (s *suggester) take(line, name string, e audit.Event) *suggestion {
-	if _, err := policy.ParseLine(line, nil); err != nil {
-		return nil // a name that can't stand in a list
-	}
-	return s.put(s.lines, line, name, e)
 }
 
 // stopped takes in what no line would allow, because of the ceiling.

@@ -55,7 +55,7 @@ func TestSuggest(t *testing.T) {
 			[]string{"pypi.org 1", "a.example 1", "45.30.0.1:8443 1"}},
 		"a port of an allowed name": {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Allow, Name: "ok.example", IP: "45.30.0.9"}, {Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.9", Port: 22, Proto: "tcp"}},
 			[]string{"ok.example:22 1"}},
-		"over udp":            {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "2a0f:30::1", Port: 53, Proto: "udp"}}, []string{"[2a0f:30::1]:53/udp 1"}},
+		"over udp":            {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "2a0f:30::1", Port: 54, Proto: "udp"}}, []string{"[2a0f:30::1]:54/udp 1"}},
 		"private answers":     {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Deny, Name: "ok.example", IP: "10.0.0.1"}}, []string{"ok.example private 1"}},
 		"rebinding":           {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Deny, Name: "ok.example", IP: "127.0.0.1"}}, nil},
 		"pings and metadata":  {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.1", Proto: "icmp"}, {Kind: audit.Drop, Verdict: audit.Deny, IP: "169.254.169.254", Port: 80, Proto: "tcp"}}, nil},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -256,15 +257,15 @@ func (s *suggester) requestLines() (lines []suggestion) {
 			methods := slices.SortedFunc(maps.Keys(ends), func(a, b string) int {
 				return cmp.Or(methodOrder(a)-methodOrder(b), cmp.Compare(a, b))
 			})
-			line, err := policy.ParseLine(at.entry(s.policy, strings.Join(methods, ","), path).String(), nil)
-			if err != nil {
+			line := s.policy.Tried(at.entry(s.policy, strings.Join(methods, ","), path), netip.Addr{}, at.port)
+			if line == "" {
 				return
 			}
 			if len(lines) >= maxSuggestions {
-				s.more[line.Text] = true
+				s.more[line] = true
 				return
 			}
-			lines = append(lines, suggestion{Line: line.Text, Group: groupOf(at.name), Count: all.count, First: all.first, By: all.by, name: at.name})
+			lines = append(lines, suggestion{Line: line, Group: groupOf(at.name), Count: all.count, First: all.first, By: all.by, name: at.name})
 		})
 	}
 	return lines

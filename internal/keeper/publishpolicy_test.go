@@ -3,6 +3,7 @@ package keeper
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/agent-init/agent-init/internal/state"
@@ -12,6 +13,7 @@ import (
 // TestPublishedPolicy: what everyone can read decides as what is in force.
 func TestPublishedPolicy(t *testing.T) {
 	p := listed(t, "ok.example\n@github\n!gist.github.com\ndb.example:5432\n")
+	p.Resolv = policy.Resolv{Search: []string{"svc.lab", "lab"}, Ndots: 5}
 	path := filepath.Join(t.TempDir(), state.PolicyFile)
 	f, err := os.Create(path)
 	if err != nil {
@@ -32,6 +34,9 @@ func TestPublishedPolicy(t *testing.T) {
 				t.Errorf("%s %v: %+v and %+v", name, port, a, b)
 			}
 		}
+	}
+	if !slices.Equal(got.Asked("db"), p.Asked("db")) || len(got.Asked("db")) != 3 {
+		t.Errorf("db is asked for as %v", got.Asked("db"))
 	}
 	if len(got.Hosts("db.example")) != 1 {
 		t.Error("the hosts file is lost")

@@ -82,7 +82,7 @@ func (s *source) live() bool { return !s.copied && s.state != nil && s.state.Kee
 func (s *source) proposals() *inspect.Proposals {
 	p := s.policy
 	if p == nil {
-		p, _ = policy.Rebuild(nil, nil, nil, route.Proxy{}, nil) // nothing in it can be wrong
+		p, _ = policy.Rebuild(nil, nil, policy.Resolv{}, nil, route.Proxy{}, nil) // nothing in it can be wrong
 	}
 	return inspect.NewProposals(p, s.leases, s.plan)
 }

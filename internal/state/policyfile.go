@@ -20,7 +20,7 @@ func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries(), p.Settings.UpstreamProxy, p.Below()})
+	err := enc.Encode(publishedHead{1, dir, hosts, policy.Resolv{Search: p.Resolv.Search, Ndots: p.Resolv.Ndots}, Inbound(p), p.RouteEntries(), p.Settings.UpstreamProxy, p.Below()})
 	for _, r := range p.Written() {
 		if err == nil {
 			err = enc.Encode(r.Entry())
@@ -38,6 +38,7 @@ type publishedHead struct {
 	Dir     string `json:"dir"`             // where the files are
 	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
 
+	Resolv  policy.Resolv       `json:"resolv,omitzero"`   // how short names are searched for
 	Inbound []uint16            `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 	Routes  []policy.RouteEntry `json:"routes,omitempty"`  // of the broker
 	Proxy   route.Proxy         `json:"proxy,omitzero"`    // by which it and the gate go out
@@ -76,6 +77,6 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	if !errors.Is(err, io.EOF) {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
-	p, err := policy.Rebuild(rules, head.Hosts, head.Routes, head.Proxy, head.Ceiling)
+	p, err := policy.Rebuild(rules, head.Hosts, head.Resolv, head.Routes, head.Proxy, head.Ceiling)
 	return p, head.Dir, head.Inbound, err
 }

@@ -173,8 +173,10 @@ func (f *fold) allowing(p *policy.Policy) string {
 	f.judged, f.line = p, ""
 	if a, err := netip.ParseAddr(e.IP); e.Name == "" && err == nil && e.Port != 0 {
 		f.line = p.LineForAddr(a, port)
+	} else if e.Kind == audit.DNS {
+		f.line = p.LineToResolve(e.Name)
 	} else if e.Name != "" {
-		f.line = p.LineFor(e.Name, port)
+		f.line = p.LineFor(e.Name, netip.Addr{}, port)
 	}
 	return f.line
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -54,7 +55,11 @@ func Read(path string) policy.Resolv {
 	return parse(string(data))
 }
 
+// maxNdots is what the C libraries take for a larger number.
+const maxNdots = 15
+
 func parse(data string) (c policy.Resolv) {
+	c.Ndots = 1
 	for line := range strings.Lines(data) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 {
@@ -75,6 +80,13 @@ func parse(data string) (c policy.Resolv) {
 			for _, d := range fields[1:] {
 				if d = strings.ToLower(strings.Trim(d, ".")); d != "" {
 					c.Search = append(c.Search, d)
+				}
+			}
+		case "options":
+			for _, word := range fields[1:] {
+				if text, is := strings.CutPrefix(word, "ndots:"); is {
+					n, _ := strconv.Atoi(text) // what is no number is 0, as for the C libraries
+					c.Ndots = min(max(n, 0), maxNdots)
 				}
 			}
 		}

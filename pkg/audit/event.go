@@ -46,6 +46,9 @@ const (
 	Fault Verdict = "fault" // something broke; what it guards is sealed
 )
 
+// NoSuchName is the reason of a DNS event about an allowed name that no server knows.
+const NoSuchName = "the upstream says that there is no such name"
+
 // Asker says on whose behalf something was asked, if not on the agent's.
 type Asker string
 

@@ -66,5 +66,5 @@ func remedy(r ruling, p *policy.Policy) (line, hint string) {
 	case m.Name == "" || d.Allowed || r.why != refusedByPolicy:
 		return "", ""
 	}
-	return p.LineFor(r.name, on), p.Refusal(m.Name, d.Rule)
+	return p.LineFor(r.name, netip.Addr{}, on), p.Refusal(m.Name, d.Rule)
 }

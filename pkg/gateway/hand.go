@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -30,7 +31,8 @@ func (c *conn) handOver(ctx context.Context, r ruling, read []byte) error {
 	c.look()
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.hand)
 	defer cancel()
-	h := Handed{Conn: c.client, Name: r.name, To: c.to, Read: append(read[:len(read):len(read)], c.from.held()...)}
+	name := c.s.config.Policy().Lookup(r.name).Name // as the entry has it
+	h := Handed{Conn: c.client, Name: cmp.Or(name, r.name), To: c.to, Read: append(read[:len(read):len(read)], c.from.held()...)}
 	if err := c.s.config.Hand(ctx, h); err != nil {
 		c.s.config.Log.Warn("the broker can't take a connection over", "error", err)
 		c.findOut(c.s.config.Find)

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestLineFor(t *testing.T) {
 		{"-.example", tcp(22), ""},
 		{"192.0.2.1", tcp(443), ""},
 	} {
-		got := p.LineFor(tc.name, tc.port)
+		got := p.LineFor(tc.name, netip.Addr{}, tc.port)
 		if got != tc.want {
 			t.Errorf("%s %v: %q, want %q", tc.name, tc.port, got, tc.want)
 		}
@@ -68,7 +69,8 @@ func TestLineFor(t *testing.T) {
 		want string
 	}{
 		{"45.30.0.1", tcp(443), "45.30.0.1:443"},
-		{"2a0f:30::1", Port{UDP, 53}, "[2a0f:30::1]:53/udp"},
+		{"2a0f:30::1", Port{UDP, 53}, ""}, // the guard's
+		{"2a0f:30::1", Port{UDP, 54}, "[2a0f:30::1]:54/udp"},
 		{"::ffff:45.30.0.1", tcp(443), "45.30.0.1:443"},
 		{"45.30.0.9", tcp(443), ""},
 		{"10.1.2.3", tcp(80), ""},
@@ -118,7 +120,7 @@ func TestRebuild(t *testing.T) {
 		}
 		rules = append(rules, back)
 	}
-	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), nil, route.Proxy{}, nil)
+	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), Resolv{}, nil, route.Proxy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("hosts: %v", got)
 	}
 	for _, bad := range []string{"@github", "", "a b", "*.com"} {
-		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, nil, route.Proxy{}, nil); err == nil {
+		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, Resolv{}, nil, route.Proxy{}, nil); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

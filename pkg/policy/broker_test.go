@@ -262,7 +262,7 @@ broker:
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Rebuild(rules, nil, routes, route.Proxy{}, nil)
+	again, err := Rebuild(rules, nil, Resolv{}, routes, route.Proxy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ broker:
 			t.Fatal(f)
 		}
 		for _, q := range []*Policy{p, again} {
-			got, line := q.Decide(r.Name, r.Ports[0]), q.LineFor(r.Name, r.Ports[0])
+			got, line := q.Decide(r.Name, r.Ports[0]), q.LineFor(r.Name, netip.Addr{}, r.Ports[0])
 			if r.Name == "" {
 				got, line = q.DecideAddr(r.Prefix.Addr(), r.Ports[0]), q.LineForAddr(r.Prefix.Addr(), r.Ports[0])
 			}
@@ -301,7 +301,7 @@ broker:
 	if got := again.Brokered("generativelanguage.googleapis.com", Port{}); len(got) != 1 || !got[0].Absent {
 		t.Errorf("%+v", got)
 	}
-	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}, route.Proxy{}, nil); err == nil {
+	if _, err := Rebuild(nil, nil, Resolv{}, []RouteEntry{{Source: "p.yaml:3"}}, route.Proxy{}, nil); err == nil {
 		t.Error("a route to nowhere is taken")
 	}
 }

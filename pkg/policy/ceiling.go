@@ -242,7 +242,7 @@ func (p *Policy) Stops(name string, a netip.Addr, port Port) *Cut {
 		return nil
 	}
 	r := &Rule{Ports: []Port{port}}
-	if r.Name, _ = canonical(name); r.Name == "" {
+	if r.Name, _ = p.canonical(name); r.Name == "" {
 		if a = a.WithZone("").Unmap(); !a.IsValid() {
 			return nil
 		}

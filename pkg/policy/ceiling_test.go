@@ -316,7 +316,7 @@ func exceeds(t *testing.T, ceiling, text string) {
 			fails("%s is a proxy", r.Name)
 		}
 	}
-	q, err := Rebuild(entriesOf(e.Written()), hosts, nil, route.Proxy{}, e.Below())
+	q, err := Rebuild(entriesOf(e.Written()), hosts, Resolv{}, nil, route.Proxy{}, e.Below())
 	if err != nil || strings.Join(rules(q), "\n") != strings.Join(rules(e), "\n") || fmt.Sprint(q.Settings.Inspected) != fmt.Sprint(e.Settings.Inspected) {
 		fails("rebuilt, it is %v: %v", rules(q), err)
 	}

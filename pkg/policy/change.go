@@ -27,7 +27,7 @@ func (p *Policy) Since(old *Policy) (c Change) {
 		case r.Wildcard:
 			c.Wildcards = append(c.Wildcards, r.Name)
 		default:
-			c.Names = append(c.Names, r.Name)
+			c.Names = slices.AppendSeq(slices.AppendSeq(append(c.Names, r.Name), p.Resolv.below(r.Name)), p.Resolv.Above(r.Name))
 		}
 	}
 	return c

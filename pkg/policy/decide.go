@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // The reasons of decisions.
@@ -25,14 +23,14 @@ const (
 // named. What is not a valid name, an address in particular, is not allowed.
 func (p *Policy) Decide(name string, port Port) Decision {
 	said := name
-	name, problem := canonical(name)
+	name, problem := p.canonical(name)
 	if problem != "" {
 		if _, err := netip.ParseAddr(strings.Trim(said, "[]")); err == nil {
 			problem = reasonAddress
 		}
 		return Decision{Reason: problem}
 	}
-	if r := p.deny.find(name, port); r != nil {
+	if r := p.denying(name, port); r != nil {
 		return Decision{Rule: r, Reason: reasonDenied}
 	}
 	if r := p.allow.find(name, port); r != nil {
@@ -56,7 +54,7 @@ func (p *Policy) Upgrades(name string, port Port) *Rule {
 	if port != HTTP {
 		return nil
 	}
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.upgrade.find(name, port)
 }
 
@@ -102,20 +100,20 @@ func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
 
 // Lookup says whether name may be resolved: whether any port of it is allowed.
 func (p *Policy) Lookup(name string) Match {
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.lookup(name)
 }
 
 // lookup is Lookup for a canonical name.
 func (p *Policy) lookup(name string) Match {
-	m := Match{Name: name, Rule: p.deny.find(name, Port{})}
+	m := Match{Name: name, Rule: p.denying(name, Port{})}
 	if m.Rule == nil {
 		m.Rule = p.allow.first(name)
-		if by := p.deny.first(name); by != nil && m.Rule != nil && len(p.Ports(name)) == 0 {
+		if by := p.deniesSome(name); by != nil && m.Rule != nil && len(p.Ports(name)) == 0 {
 			m.Rule = by
 		}
 		if p.bound != nil && len(p.Ports(name)) == 0 {
-			m.Rule = p.bound.deny.first(name)
+			m.Rule = p.bound.deniesSome(name)
 		}
 	}
 	if m.Allowed = m.Rule != nil && !m.Rule.Deny; m.Allowed && m.Rule.Wildcard {
@@ -126,9 +124,9 @@ func (p *Policy) lookup(name string) Match {
 
 // Ports returns the ports on which name may be connected to, in order.
 func (p *Policy) Ports(name string) []Port {
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.allow.ports(name, func(port Port) bool {
-		return p.deny.find(name, port) != nil || p.bound != nil && !p.Decide(name, port).Allowed
+		return p.denying(name, port) != nil || p.bound != nil && !p.Decide(name, port).Allowed
 	})
 }
 
@@ -138,12 +136,12 @@ func (p *Policy) Ports(name string) []Port {
 func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	a = a.Unmap()
 	class := Classify(a)
-	name, problem := canonical(name)
+	name, problem := p.canonical(name)
 	if problem != "" || a.Zone() != "" || class > Private {
 		return nil
 	}
 	if at, stands := p.StandIn(name); stands {
-		return p.allow.ports(name, func(port Port) bool { return a != at || p.deny.find(name, port) != nil || !p.Proxied(name, port) })
+		return p.allow.ports(name, func(port Port) bool { return a != at || p.denying(name, port) != nil || !p.Proxied(name, port) })
 	}
 	var agents []Port
 	if p.bound != nil {
@@ -154,7 +152,7 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 		if p.bound != nil && !p.allow.find(name, port).routes {
 			return !slices.Contains(agents, port)
 		}
-		return p.deny.find(name, port) != nil || p.deniedAddr(a, port) != nil ||
+		return p.denying(name, port) != nil || p.deniedAddr(a, port) != nil ||
 			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(single(a), port) == nil
 	})
 }
@@ -178,29 +176,4 @@ func (p *Policy) Refusal(name string, by *Rule) string {
 		why = "denied by " + by.Source.String()
 	}
 	return why + ": agent-init explain " + name
-}
-
-// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it, the
-// ceiling stops it, or the broker alone reaches it.
-func (p *Policy) LineFor(name string, port Port) string {
-	m := p.Lookup(name)
-	switch d := p.Decide(name, port); {
-	case m.Name == "", d.Rule != nil, d.Reason == reasonBrokered, p.Stops(m.Name, netip.Addr{}, port) != nil:
-		return ""
-	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
-		return m.Name
-	case (port == HTTPS || port == HTTP) && slices.ContainsFunc(p.Ports(m.Name), func(other Port) bool { return p.Way(m.Name, other) == Inspected }):
-		// The server may take the same requests there, and whoever reads the line wanted them looked at.
-		return (&Rule{Name: m.Name, Ports: []Port{port}, Request: &route.Request{Methods: route.Reading()}}).String()
-	}
-	return (&Rule{Name: m.Name, Ports: []Port{port}}).String()
-}
-
-// LineForAddr is LineFor of an address.
-func (p *Policy) LineForAddr(a netip.Addr, port Port) string {
-	a = a.WithZone("").Unmap()
-	if d := p.DecideAddr(a, port); d.Rule != nil || d.Reason == reasonBrokered || Classify(a) > Private || p.Stops("", a, port) != nil {
-		return ""
-	}
-	return (&Rule{Prefix: single(a), Ports: []Port{port}}).String()
 }

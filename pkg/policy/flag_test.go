@@ -40,7 +40,7 @@ func TestFlagsAreComplete(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), `"`+word+`":true`) {
 			t.Errorf("%s is not reported: %s, %v", word, text, err)
 		}
-		again, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, nil, route.Proxy{}, nil)
+		again, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, Resolv{}, nil, route.Proxy{}, nil)
 		if err != nil || again.rules[0].String() != entry {
 			t.Errorf("%s is lost: %v, %v", word, again, err)
 		}

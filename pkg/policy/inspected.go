@@ -71,14 +71,22 @@ func (p *Policy) inspect(ps *parser) {
 	}
 	seen := map[spot]bool{}
 	for _, r := range p.rules {
-		if r.Name == "" || !r.Deny && !r.Inspects() {
+		if r.Name == "" || len(order) == 0 || !r.Deny && !r.Inspects() {
 			continue
 		}
-		for by := range asked.covering(r) {
-			for _, port := range by.Ports { // one to deny only takes out of what others allow
-				if at := (spot{r.Name, r.Wildcard, port.Number}); !by.Deny && r.has(port) && !seen[at] {
-					seen[at] = true
-					p.Settings.Inspected = append(p.Settings.Inspected, p.joined(at, &asked, &denied, order))
+		about := []*Rule{r}
+		if r.Deny && !r.Inspects() && !r.Wildcard {
+			for full := range p.Resolv.below(r.Name) {
+				about = append(about, &Rule{Name: full, Ports: r.Ports})
+			}
+		}
+		for _, form := range about {
+			for by := range asked.covering(form) {
+				for _, port := range by.Ports { // one to deny only takes out of what others allow
+					if at := (spot{form.Name, form.Wildcard, port.Number}); !by.Deny && form.has(port) && !seen[at] {
+						seen[at] = true
+						p.Settings.Inspected = append(p.Settings.Inspected, p.joined(at, &asked, &denied, order))
+					}
 				}
 			}
 		}
@@ -104,9 +112,11 @@ func (p *Policy) inspect(ps *parser) {
 func (p *Policy) joined(at spot, asked, denied *index, order map[*Rule]int) route.Inspected {
 	i := route.Inspected{Name: at.name, Wildcard: at.wildcard, Port: at.port, Plain: at.port == HTTP.Number}
 	self := &Rule{Name: at.name, Wildcard: at.wildcard}
-	for r := range denied.covering(self) {
-		if r.has(Port{TCP, at.port}) && i.Deny == nil {
-			i.Deny = []route.Request{{Rule: r.Source.String()}}
+	for form := range p.Resolv.forms(self) {
+		for r := range denied.covering(form) {
+			if r.has(Port{TCP, at.port}) && i.Deny == nil {
+				i.Deny = []route.Request{{Rule: r.Source.String()}}
+			}
 		}
 	}
 	var rules []*Rule

@@ -231,7 +231,7 @@ func TestRoutesOntoInspectedNames(t *testing.T) {
 	if !p.Decide("api.x.example", HTTPS).Allowed || p.Way("api.x.example", HTTPS) != Inspected || len(p.Brokered("api.x.example", HTTPS)) > 0 {
 		t.Error("the agent does not reach what it shall, request by request")
 	}
-	if q, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, p.RouteEntries(), route.Proxy{}, nil); err != nil || inspecting(t, q) != inspecting(t, p) {
+	if q, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, Resolv{}, p.RouteEntries(), route.Proxy{}, nil); err != nil || inspecting(t, q) != inspecting(t, p) {
 		t.Errorf("built again: %v", err)
 	}
 	for data, want := range map[string]string{

@@ -362,7 +362,7 @@ func (p *Policy) allowsTarget(target string) bool {
 
 // Hosts returns the addresses that the hosts file has for name, whether or not the policy admits them.
 func (p *Policy) Hosts(name string) []netip.Addr {
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.hosts[name]
 }
 

@@ -115,13 +115,13 @@ func (p *Policy) Below() *Below {
 // Rebuild returns a policy that decides as the one with these rules, as written, and routes below a ceiling, and cites the
 // same places. Settings are defaults, but for the routes
 // and the upstream proxy.
-func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry, proxy route.Proxy, below *Below) (*Policy, error) {
+func Rebuild(rules []Entry, hosts []byte, resolv Resolv, routes []RouteEntry, proxy route.Proxy, below *Below) (*Policy, error) {
 	ceiling, err := below.rebuilt(hosts)
 	if err != nil {
 		return nil, err
 	}
 	ps := newParser(nil)
-	ps.settings.UpstreamProxy = proxy
+	ps.resolv, ps.settings.UpstreamProxy = resolv, proxy
 	for _, r := range routes {
 		w, f := rebuilt(r)
 		if f != nil {

@@ -254,8 +254,11 @@ func (p *Policy) besides(h *Rule) (rules []*Rule) {
 		}
 	}
 	if h.Name != "" {
-		for _, port := range p.Ports(h.Name) {
-			add(p.allow.find(h.Name, port), port)
+		for _, name := range append(p.Meant(h.Name), h.Name) {
+			name, _ = p.canonical(name)
+			for _, port := range p.Ports(name) {
+				add(p.allow.find(name, port), port)
+			}
 		}
 		return rules
 	}

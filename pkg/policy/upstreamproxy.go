@@ -134,7 +134,7 @@ func (p *Policy) Proxied(name string, port Port) bool {
 	if x.Host == "" || port.Proto != TCP {
 		return false
 	}
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return !x.Passes(name, false, port.Number)
 }
 
@@ -145,7 +145,7 @@ var standIns = netip.MustParsePrefix("198.18.0.0/15")
 // StandIn is the address that a name has for the agent, if the proxy resolves it: nothing is there, and nothing is ever
 // sent to it. Names may share one, as they share a CDN's: the name gate tells them apart.
 func (p *Policy) StandIn(name string) (netip.Addr, bool) {
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	if !p.Settings.UpstreamProxy.Resolves || p.bound != nil || !slices.ContainsFunc(p.Ports(name), func(port Port) bool { return p.Proxied(name, port) }) {
 		return netip.Addr{}, false
 	}

@@ -41,7 +41,7 @@ func (c *carried) add(r *Rule) {
 func (p *Policy) Way(name string, port Port) Way {
 	web := port == HTTPS || port == HTTP
 	c := &p.carried
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	switch {
 	case port.Proto != TCP:
 		return ByAddress
@@ -60,7 +60,7 @@ func (p *Policy) Plain(name string, port Port) bool {
 	if port == HTTPS || port == HTTP {
 		return port == HTTP
 	}
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.carried.http.find(name, port) != nil
 }
 
@@ -70,6 +70,6 @@ func (p *Policy) Direct(name string, port Port) *Rule {
 	if port != HTTPS && port != HTTP || p.Way(name, port) != ByAddress {
 		return nil
 	}
-	name, _ = canonical(name)
+	name, _ = p.canonical(name)
 	return p.carried.direct.find(name, port)
 }

@@ -3,7 +3,7 @@ package resolver
 import (
 	"cmp"
 	"net/netip"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +13,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// canary is the name that Firefox asks for to find out whether it may send its DNS elsewhere. NXDOMAIN means no.
-const canary = "use-application-dns.net"
-
 const localTTL = 60 // seconds, of what is answered from here
 
 // decide returns the answer to a question that no upstream is needed for, or
@@ -24,21 +21,27 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now t
 	if !q.clean {
 		return s.deny(p, c, name, nil, "not a host name")
 	}
-	if name == canary {
+	if name == policy.Canary {
 		return s.deny(p, c, name, nil, "the browser is told to use this resolver")
 	}
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+	if policy.OwnName(name) {
 		return s.local(c, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
 	}
 	m := p.Lookup(name)
 	if !m.Allowed && m.Rule != nil && !s.config.Monitor {
-		return s.deny(p, c, name, m.Rule, "denied by a rule")
+		return s.unallowed(p, name, c, now)
 	}
 	if addrs := p.Hosts(name); len(addrs) > 0 {
 		return s.local(c, addrs, q.qtype)
 	}
-	if !m.Allowed && (!s.config.Monitor || reverse(name)) {
-		return s.unlisted(p, name, c, now)
+	if !m.Allowed && m.Rule == nil && meantByShort(p, name) {
+		return s.refusal(c, p.Refusal(name, nil)) // and the next query gets its answer
+	}
+	if !m.Allowed && (!s.config.Monitor || policy.Reverse(name)) {
+		return s.unallowed(p, name, c, now)
+	}
+	if m.Allowed && m.Name != name { // programs ask for that first
+		return s.refusal(c, "the policy has "+m.Name+": ask for that")
 	}
 	switch q.qtype {
 	case dns.TypeA, dns.TypeAAAA:
@@ -82,37 +85,39 @@ func (s *Server) refusal(c client, text string) *answer {
 	return &answer{rcode: dns.RcodeNameError, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(denyTTL)}
 }
 
-// unlisted refuses a name that nothing in the policy matches. Of a name with a search
-// domain behind it, clients ask for that without as well: one line is enough.
-func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time) *answer {
-	if reverse(name) {
+// unallowed refuses a name that the policy does not allow. Programs ask for one name in several forms (policy.Resolv): one
+// line is enough, about what they were told to reach, as far as that can be known.
+func (s *Server) unallowed(p *policy.Policy, name string, c client, now time.Time) *answer {
+	rule := p.Lookup(name).Rule
+	if rule == nil && policy.Reverse(name) {
 		return s.deny(p, c, name, nil, "reverse look-ups are not answered")
 	}
-	base := name
-	for _, domain := range p.Resolv.Search {
-		if b, ok := strings.CutSuffix(name, "."+domain); ok && b != "" {
-			base = b
-			break
+	meant := slices.Collect(p.Resolv.Above(name))
+	for _, form := range append(meant, name) {
+		if s.searched.look(form, now, false) {
+			return s.refusal(c, p.Refusal(name, rule))
 		}
 	}
-	if base == name {
-		if s.searched.look(name, now, false) {
-			return s.refusal(c, p.Refusal(name, nil))
-		}
-		return s.deny(p, c, name, nil, p.Unlisted(name))
+	if len(meant) > 0 {
+		name = meant[0]
+		s.searched.look(name, now, true)
+		rule = p.Lookup(name).Rule
 	}
-	m := p.Lookup(base)
-	if m.Allowed || len(p.Hosts(base)) > 0 {
-		return s.refusal(c, p.Refusal(name, nil)) // and the next query gets its answer
+	why := "denied by a rule"
+	if rule == nil {
+		why = p.Unlisted(name)
 	}
-	if !s.searched.look(base, now, true) {
-		s.recordDenied(c, base, m.Rule, p.Unlisted(base))
-	}
-	return s.refusal(c, p.Refusal(base, m.Rule))
+	return s.deny(p, c, name, rule, why)
 }
 
-func reverse(name string) bool {
-	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
+// meantByShort says whether a full form stands for a name that is allowed, or in the hosts file.
+func meantByShort(p *policy.Policy, full string) bool {
+	for name := range p.Resolv.Above(full) {
+		if p.Lookup(name).Allowed || len(p.Hosts(name)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // line is an event about name, by rule, which may be nil.

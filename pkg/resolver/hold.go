@@ -2,7 +2,6 @@ package resolver
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -39,10 +38,9 @@ func (s *Server) hold(p *policy.Policy, name string, q *query, c client) bool {
 
 // undecided says whether a name is refused for no other reason than that nobody has thought of it.
 func (s *Server) undecided(p *policy.Policy, name string) bool {
-	below := func(domain string) bool { return strings.HasSuffix(name, domain) }
 	m := p.Lookup(name)
-	return !m.Allowed && m.Rule == nil && len(p.Hosts(name)) == 0 && name != canary && name != "localhost" && !below(".localhost") &&
-		!reverse(name) && !slices.ContainsFunc(p.Resolv.Search, func(domain string) bool { return below("." + domain) })
+	return !m.Allowed && m.Rule == nil && len(p.Hosts(name)) == 0 && name != policy.Canary && !policy.OwnName(name) &&
+		!policy.Reverse(name) && len(slices.Collect(p.Resolv.Above(name))) == 0
 }
 
 // resume answers a question that was held.

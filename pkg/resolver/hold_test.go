@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // holding is a rig that serves over UDP, and whoever is asked whether a question waits.
@@ -146,7 +147,7 @@ func TestHoldsFew(t *testing.T) {
 		{"a.test.", dns.TypeA, true}, {"b.test.", dns.TypeAAAA, true}, {"c.test.", dns.TypeHTTPS, true},
 		{"d.test.", dns.TypeTXT, false}, {"ok.test.", dns.TypeA, false}, {"x.wild.test.", dns.TypeA, false}, {"denied.test.", dns.TypeA, false},
 		{"host.test.", dns.TypeA, false}, {"localhost.", dns.TypeA, false}, {"a.localhost.", dns.TypeA, false}, {"probe.test.", dns.TypeA, false},
-		{"e.test.corp.test.", dns.TypeA, false}, {"e.svc.cluster.local.", dns.TypeA, false}, {canary + ".", dns.TypeA, false},
+		{"e.test.corp.test.", dns.TypeA, false}, {"e.svc.cluster.local.", dns.TypeA, false}, {policy.Canary + ".", dns.TypeA, false},
 		{"1.2.0.192.in-addr.arpa.", dns.TypeA, false}, {"a b.test.", dns.TypeA, false},
 	} {
 		before := len(h.held())

@@ -162,6 +162,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 		a = s.observe(p, match, m, who)
 	default:
 		a = s.admit(ctx, p, match, m, who)
+		s.open(asking, p, who.name, a)
 	}
 	now := time.Now()
 	e := &entry{answer: *a, expires: now.Add(time.Duration(a.ttl) * time.Second)}
@@ -170,6 +171,19 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	}
 	s.cache.put(who.question, e, p, now)
 	return a
+}
+
+// open opens the ports of the short names that an answer is for as well, for as long as it lasts: the program asks no more
+// when it has found the full one.
+func (s *Server) open(ctx context.Context, p *policy.Policy, full string, a *answer) {
+	if len(a.addrs) == 0 {
+		return
+	}
+	for _, name := range p.Meant(full) {
+		if _, ttl, err := s.Lookup(ctx, name, time.Minute); err == nil {
+			a.ttl = min(a.ttl, seconds(ttl))
+		}
+	}
 }
 
 // failure is SERVFAIL, to be kept for a moment, so that a client that retries in a loop does not reach upstream.
@@ -245,7 +259,7 @@ func (s *Server) absent(match policy.Match, f found, who *asker) *answer {
 	reason := fmt.Sprintf("%s, no address", dns.Type(who.qtype))
 	if !f.exists {
 		a.rcode = dns.RcodeNameError
-		reason = "the upstream says that there is no such name"
+		reason = audit.NoSuchName
 	}
 	who.said = new(who.line(audit.Allow, match.Rule, reason))
 	return a
