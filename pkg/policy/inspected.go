@@ -234,8 +234,10 @@ func (p *Policy) unmixed(ps *parser) {
 	for _, r := range p.rules {
 		switch {
 		case r.Inspects():
-			for with := range plain.covering(r) {
-				p.mixed(ps, r, with)
+			for _, form := range p.besideForms(r) {
+				for with := range plain.covering(form) {
+					p.mixed(ps, r, with)
+				}
 			}
 		case !r.Deny && r.Name != "":
 			for by := range asked.covering(r) {

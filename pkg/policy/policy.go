@@ -339,7 +339,7 @@ func (p *Policy) overruled(r *Rule) (by *Rule) {
 		case r.Wildcard:
 			by = (&index{below: p.deny.below}).find(r.Name, port)
 		default:
-			by = p.deny.find(r.Name, port)
+			by = p.denying(r.Name, port)
 		}
 		if by == nil {
 			return nil

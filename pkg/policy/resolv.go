@@ -68,6 +68,25 @@ func (v Resolv) forms(r *Rule) iter.Seq[*Rule] {
 	}
 }
 
+// besideForms are r, and the forms of its name by which programs come to the same server.
+func (p *Policy) besideForms(r *Rule) []*Rule {
+	forms := []*Rule{r}
+	if r.Wildcard {
+		return forms
+	}
+	for name := range p.Resolv.Above(r.Name) {
+		if slices.Contains(p.Asked(name), r.Name) {
+			forms = append(forms, &Rule{Name: name})
+		}
+	}
+	for _, full := range p.Asked(r.Name) {
+		if full != r.Name {
+			forms = append(forms, &Rule{Name: full})
+		}
+	}
+	return forms
+}
+
 // ofNetwork says whether no public server answers for a name: its last label is no top-level domain.
 func ofNetwork(name string) bool {
 	suffix, icann := publicsuffix.PublicSuffix(name)
@@ -144,10 +163,10 @@ func (p *Policy) denying(name string, port Port) *Rule {
 func (p *Policy) deniesSome(name string) *Rule { return p.denied(name, p.deny.first) }
 
 func (p *Policy) denied(name string, by func(form string) *Rule) *Rule {
-	if len(p.deny.exact.first)+len(p.deny.below.first) == 0 {
-		return nil
-	}
 	r := p.deniedAs(name, by)
+	if r != nil || len(p.Resolv.Search) == 0 || len(p.deny.exact.first)+len(p.deny.below.first) == 0 {
+		return r
+	}
 	for _, full := range p.Asked(name) {
 		if r == nil && full != name {
 			r = p.deniedAs(full, by)

@@ -135,3 +135,30 @@ func TestFormsOfRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestFormsInspected: a name that is inspected is not reached by another form of it without a look at requests.
+func TestFormsInspected(t *testing.T) {
+	for list, ok := range map[string]bool{
+		"web:80 GET /**\nweb.ns.svc.cluster.local private\n":               false,
+		"web.ns.svc.cluster.local:80 GET /** private\nweb\n":               false,
+		"web:80 GET /**\n*.svc.cluster.local private\n":                    false,
+		"web.ns.svc.cluster.local:80 GET /** private\nweb:8080\n":          true,
+		"web:80 GET /**\nweb.ns.svc.cluster.local:80 GET /** private\n":    true,
+		"web.app:80 GET /**\nweb.app.svc.cluster.local:80 private\n":       true, // another server
+		"web.app.svc.cluster.local:80 GET /** private\nweb.app\n":          true, // likewise
+		"web:80 GET /**\nother.svc.cluster.local private\n!web.corp.com\n": true,
+	} {
+		_, err := Parse(&Bundle{Files: []File{{Name: "allowlist.txt", Data: []byte(list)}},
+			Resolv: Resolv{Search: []string{"ns.svc.cluster.local", "svc.cluster.local", "corp.com"}, Ndots: 5}}, nil)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "without a look at its requests") {
+			t.Errorf("%q: %v", list, err)
+		}
+	}
+	p := searching(t, 5, "*.svc.cluster.local:80 GET /** private\n!web\n")
+	for _, i := range p.Settings.Inspected {
+		if i.Name == "web.ns.svc.cluster.local" && len(i.Deny) == 1 {
+			return
+		}
+	}
+	t.Errorf("the broker does not hear that web is denied: %+v", p.Settings.Inspected)
+}

@@ -3,6 +3,7 @@ package resolver
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -117,5 +118,16 @@ func TestRefusedForms(t *testing.T) {
 		if asked := r.up.asked(); len(asked) > 0 {
 			t.Errorf("%s: asked %q", name, asked)
 		}
+	}
+}
+
+// TestShortOfFull: who resolves the short form of an entry's name by itself gets the entry's addresses, and no others.
+func TestShortOfFull(t *testing.T) {
+	r := newPod(t, "full.svc.lab:80 private\n")
+	r.up.set(t, "full.ns.svc.lab.", "A", "full.ns.svc.lab. 60 A 10.1.0.9")
+	r.up.set(t, "full.svc.lab.", "A", "full.svc.lab. 60 A 10.1.0.2")
+	addrs, _, err := r.Lookup(t.Context(), "full", time.Second)
+	if err != nil || len(addrs) != 1 || addrs[0].String() != "10.1.0.2" {
+		t.Errorf("%v, %v", addrs, err)
 	}
 }

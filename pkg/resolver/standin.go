@@ -17,10 +17,14 @@ const standInTTL = 5 * time.Minute
 // address that stands in for it. A short name is looked for below the search domains. Where no answer comes, nothing else is
 // asked: a name further down the list is another server, which programs would take for the one that they mean.
 func (s *Server) find(ctx context.Context, q question) (*dns.Msg, error) {
-	if a, ok := s.config.Policy().StandIn(q.name); ok {
+	p, name := s.config.Policy(), q.name
+	if a, ok := p.StandIn(name); ok {
 		return standIn(q, a), nil
 	}
-	for names := s.config.Policy().Asked(q.name); ; names = names[1:] {
+	if m := p.Lookup(name); m.Allowed {
+		name = m.Name // what the addresses are leased to
+	}
+	for names := p.Asked(name); ; names = names[1:] {
 		m, err := s.query(ctx, q, names[0])
 		if err != nil || len(names) == 1 || m.Rcode != dns.RcodeNameError {
 			return alias(m, q, names[0]), err
