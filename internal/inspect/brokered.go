@@ -25,6 +25,7 @@ type brokered struct {
 	Packages  *route.Packages `json:"packages,omitempty"`  // which packages there are
 	Asked     []string        `json:"asked"`               // METHOD PATH that passes; with a path, only those that have it
 	Harmless  []string        `json:"harmless,omitempty"`  // METHOD PATH that is refused, and that clients do without
+	Query     []string        `json:"query,omitempty"`     // parameters that pass on a route of one's own
 	Path      string          `json:"path,omitempty"`      // that was asked about, below the route
 }
 
@@ -102,7 +103,7 @@ func (p published) brokered(s subject) (all []brokered) {
 			}
 			return some
 		}
-		b.Asked, b.Harmless = append(b.Asked, having(r.Endpoints)...), having(r.Harmless)
+		b.Asked, b.Harmless, b.Query = append(b.Asked, having(r.Endpoints)...), having(r.Harmless), r.Query
 		all = append(all, b)
 	}
 	return all
@@ -181,6 +182,9 @@ func (b brokered) write(w *text.Screen) {
 		w.Row("asked", "%s passes, if what it has inside does", asked)
 	case len(b.Harmless) == 0:
 		w.Row("asked", "%s is refused: no method of it is the route's", text.Clean(b.Path))
+	}
+	if len(b.Query) > 0 {
+		w.Row("parameters", "%s; no other passes", strings.Join(b.Query, ", "))
 	}
 	if len(b.Harmless) > 0 {
 		w.Row("harmless", "%s is refused, and does no harm: clients ask it at their start, and do without", strings.Join(b.Harmless, ", "))

@@ -24,7 +24,7 @@ func brokeredPolicy(t *testing.T) published {
   vllm: {to: "http://llm:8000/v1", private: true}
   github: {credential: env:G, git: write, repos: [my-org/*], branches: [agent/*]}
   npm: {min_age: 3d, packages: {allow: ["@my-org/*"], deny: ["@my-org/old"]}}
-  tickets: {to: "https://tickets.example/api", credential: env:T, inject: {query: key}, allow: [GET /v2/**, "POST /v2/*/close"]}
+  tickets: {to: "https://tickets.example/api", credential: env:T, inject: {query: key}, allow: [GET /v2/**, "POST /v2/*/close"], query: [page, sort_*]}
 `)},
 		{Name: "allowlist.txt", Data: []byte("api.openai.com unbrokered\nllm:5432\n")},
 	}}
@@ -55,7 +55,7 @@ func TestExplainRoutes(t *testing.T) {
 		"http://127.0.0.1:41234/anthropic/v1/files?x": {"api.anthropic.com 443/tcp: reached", "/v1/files is refused"},
 		"http://127.0.0.1:41234/nobody/v1":            {"127.0.0.1 41234/tcp: allowed, the container's own loopback is free", "!broker"},
 		"http://127.0.0.1:41235/anthropic":            {"127.0.0.1 41235/tcp: allowed", "!broker"},
-		"https://tickets.example/api/v2/a/b":          {"  asked        GET /v2/** passes", "!POST"},
+		"https://tickets.example/api/v2/a/b":          {"  asked        GET /v2/** passes", "  parameters   page, sort_*; no other passes\n", "!POST"},
 		"https://tickets.example/api/v2/7/close":      {"  asked        GET /v2/**, POST /v2/*/close passes"},
 		"https://tickets.example/v2/a":                {"  asked        /v2/a is refused"},
 		"https://tickets.example/apiv2/a":             {"  asked        /apiv2/a is refused"},

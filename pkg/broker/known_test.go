@@ -72,6 +72,24 @@ func TestUnderWay(t *testing.T) {
 			{"another credential", []route.Route{own(func(r *route.Route) { r.Credential = []route.Source{{Env: "OTHER"}} })}, true},
 		}},
 	}
+	asks := func(list ...string) func(*route.Route) {
+		return func(r *route.Route) {
+			r.Query = list
+			for i := range r.Endpoints {
+				r.Endpoints[i].Query = []string{"*"}
+			}
+		}
+	}
+	cases = append(cases, struct {
+		what, head, body string
+		first            route.Route
+		streams          bool
+		changes          []change
+	}{"a parameter", "POST /r/post?page=1 HTTP/1.1\r\n", "x", own(asks("page", "sort")), false, []change{
+		{"still named", []route.Route{own(asks("page"))}, false},
+		{"any", []route.Route{own(asks("*"))}, false},
+		{"another one", []route.Route{own(asks("sort"))}, true},
+	}})
 	head, body := claude("")
 	cases = append(cases, struct {
 		what, head, body string

@@ -104,6 +104,7 @@ func (ps *parser) routeKeys(w *written) []key {
 		}},
 		{name: "allow", read: list(ps, &w.allow, endpoint)},
 		{name: "headers", read: list(ps, &w.headers, passedHeader)},
+		{name: "query", read: list(ps, &w.Query, passedParameter)},
 		{name: "env", read: ps.routeEnv(w)},
 		{name: "provider_tools", read: list(ps, &w.ProviderTools, word("a tool is named by its type, as in web_search"))},
 		{name: "models", read: some(ps, list(ps, &w.Models, model))},
@@ -220,7 +221,7 @@ func (w *written) resolve() (word string, f *fault) {
 func merged(base, r route.Route) route.Route {
 	base.Name, base.Optional, base.Private, base.Plaintext, base.Limits = r.Name, r.Optional, r.Private, r.Plaintext, r.Limits
 	base.ProviderTools, base.Models, base.Fields = r.ProviderTools, r.Models, append(base.Fields, r.Fields...)
-	base.Git, base.Inspects = r.Git, r.Inspects
+	base.Git, base.Inspects, base.Query = r.Git, r.Inspects, r.Query
 	base.Packages.MinAge, base.Packages.Allow, base.Packages.Deny = r.Packages.MinAge, r.Packages.Allow, r.Packages.Deny
 	return base
 }
@@ -342,6 +343,9 @@ func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
 	if builtin || w.api != "" {
 		if _, ok := w.at["allow"]; ok {
 			return "allow", &fault{0, "", "the API of this route says what may be asked: leave this out", ""}
+		}
+		if len(w.Query) > 0 {
+			return "query", &fault{0, w.Query[0], "the API of this route says which parameters pass: leave this out", ""}
 		}
 		if len(w.tenant) > 0 && base.TenantHeader == "" {
 			return "tenant", &fault{0, w.tenant[0], "the API of this route has no header for it: leave this out", ""}

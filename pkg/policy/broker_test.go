@@ -117,6 +117,9 @@ func TestRouteWords(t *testing.T) {
 		{`tickets: {to: 'https://t.example/', credential: none, allow: [GET /], headers: [X-My-*], env: {TICKETS: '{base}/v2', KEY: '{token}'}}`, func(r route.Route) bool {
 			return slices.Contains(r.Headers, "x-my-*") && slices.Contains(r.Headers, "if-*") && maps.Equal(r.Env, map[string]string{"TICKETS": "{base}/v2", "KEY": "{token}"})
 		}},
+		{`tickets: {to: 'https://t.example/', credential: none, allow: [GET /], query: [Page, 'sort_*', '*']}`, func(r route.Route) bool {
+			return slices.Equal(r.Query, []string{"page", "sort_*", "*"}) && slices.Equal(r.Endpoints[0].Query, []string{"*"})
+		}},
 		{`openrouter: {provider_tools: ['openrouter:web_search']}`, func(r route.Route) bool { return r.ProviderTools[0] == "openrouter:web_search" }},
 		{`tickets: {to: 'https://t.example/', credential: 'env:T', inject: {query: key}, allow: [GET /]}`, func(r route.Route) bool {
 			return r.Inject.Query == "key" && r.Inject.Value == ""

@@ -51,7 +51,7 @@ func (w *written) bounded(base *route.Route, _ bool) (string, *fault) {
 
 // inspecting completes a route that puts its credential onto an inspected name. It has no path of its own.
 func (w *written) inspecting(base *route.Route, builtin bool) (string, *fault) {
-	only := []string{"", "inspect", "credential", "optional", "plaintext", "inject", "env", "add"}
+	only := []string{"", "inspect", "credential", "optional", "plaintext", "inject", "env", "add", "headers", "query"}
 	for _, word := range slices.Sorted(maps.Keys(w.at)) {
 		if name, _, _ := strings.Cut(word, "."); !slices.Contains(only, name) {
 			return word, &fault{0, word, "a route with inspect has no path of its own, and only " + strings.Join(only[2:], ", ") + " beside it", ""}
@@ -69,6 +69,14 @@ func (w *written) inspecting(base *route.Route, builtin bool) (string, *fault) {
 	}
 	if r.Name == "" || r.Wildcard || r.Ports[0].Proto != TCP {
 		return "inspect", &fault{0, w.inspects, "a credential goes onto one inspected name: write NAME, or NAME:PORT", ""}
+	}
+	for _, list := range []struct {
+		word  string
+		names []string
+	}{{"headers", w.headers}, {"query", w.Query}} {
+		if at := slices.IndexFunc(list.names, func(name string) bool { return strings.HasSuffix(name, "*") }); at >= 0 {
+			return list.word, &fault{0, list.names[at], "beside inspect, this list has what passes though it reads like a credential: write each name in full", ""}
+		}
 	}
 	for variable, value := range w.env {
 		if strings.Contains(value, "{base}") {

@@ -19,6 +19,8 @@ const (
 	pathChars = alphanumeric + "-._~!$&'()+,;=:@"
 	// nameChars are those of a field's name (RFC 9110, tchar).
 	nameChars = alphanumeric + "!#$%&'*+-.^_`|~"
+	// parameterChars are those that the name of a parameter has without an escape.
+	parameterChars = alphanumeric + "-._~$"
 )
 
 // only says whether s is not empty, and has no other characters.
@@ -87,6 +89,15 @@ func passedHeader(s string) (string, *fault) {
 	return lower, nil
 }
 
+// passedParameter reads the name of a parameter that passes, or how such names begin.
+func passedParameter(s string) (string, *fault) {
+	lower := strings.ToLower(s)
+	if name, any := strings.CutSuffix(lower, "*"); !only(name, parameterChars) && !(any && name == "") {
+		return "", &fault{0, s, "a parameter is a name without brackets, and a * at its end stands for anything, as in page_*", ""}
+	}
+	return lower, nil
+}
+
 func isHeaderValue(s string) bool {
 	return strings.Count(s, "{}") == 1 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -100,7 +111,7 @@ func basicUser(key, s string) (string, string) {
 }
 
 func queryName(key, s string) (string, string) {
-	if !only(s, alphanumeric+"-._~$") {
+	if !only(s, parameterChars) {
 		return "", key + " is the name of a parameter"
 	}
 	return s, ""

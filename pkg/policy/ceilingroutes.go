@@ -53,7 +53,7 @@ func (c *Ceiling) undenied(w written, cut *Cut) (left *written, _ *Cut) {
 func routeWithin(r, top route.Route) (left route.Route, why, lost string) {
 	rest, most := r, top
 	for _, same := range []*route.Route{&rest, &most} { // what is compared by itself, or opens nothing
-		same.Models, same.ProviderTools, same.Fields, same.Headers, same.Endpoints, same.Credential = nil, nil, nil, nil, nil, nil
+		same.Models, same.ProviderTools, same.Fields, same.Headers, same.Query, same.Endpoints, same.Credential = nil, nil, nil, nil, nil, nil, nil
 		same.Add, same.Env, same.Optional, same.Limits = nil, nil, false, route.Limits{}
 		same.Git, same.Packages = route.Git{}, route.Packages{Registry: same.Packages.Registry}
 	}
@@ -73,6 +73,7 @@ func routeWithin(r, top route.Route) (left route.Route, why, lost string) {
 		{"credential", func() (bool, bool) { return lessOf(&r.Credential, top.Credential) }},
 		{"allow", func() (bool, bool) { return lessOf(&r.Endpoints, top.Endpoints) }},
 		{"headers", func() (bool, bool) { return less(&r.Headers, top.Headers), false }},
+		{"query", func() (bool, bool) { return less(&r.Query, top.Query), false }},
 		{"provider_tools", func() (bool, bool) { return less(&r.ProviderTools, top.ProviderTools), false }},
 		{"fields", func() (bool, bool) { return less(&r.Fields, top.Fields), false }},
 		{"models", func() (bool, bool) { return matching(&r.Models, top.Models, coversModel) }},

@@ -33,6 +33,7 @@ func TestCeilingRoutes(t *testing.T) {
 		{"anthropic: {limits: {tokens_per_day: 10}}", "anthropic: {limits: {tokens_per_day: 5}}", "anthropic limits 0 5", ""},
 		{"anthropic: {tenant: org-1}", "anthropic: {}", "anthropic", ""},
 		{"mine: {" + own + ", allow: [GET /a, GET /b]}", "mine: {" + own + ", allow: [GET /b, POST /b]}", "mine GET /b", "it admits less of allow"},
+		{"mine: {" + own + ", allow: [GET /a], query: [page]}", "mine: {" + own + ", allow: [GET /a], query: [page, q]}", "mine GET /a query page", "it admits less of query"},
 		{"mine: {" + own + ", allow: [GET /a]}", "mine: {" + own + ", allow: [POST /b]}", "", "it admits nothing of what allow has here"},
 		{"mine: {" + own + ", allow: [GET /a]}", "mine: {" + own + ", allow: [GET /a], add: {x: y}}", "", "the header x is put on otherwise"},
 		{"mine: {" + own + ", allow: [GET /a], add: {x: y}}", "mine: {" + own + ", allow: [GET /a]}", "mine GET /a add x", ""},
@@ -99,6 +100,7 @@ func leftOf(r route.Route) string {
 	}
 	add("models", r.Models)
 	add("tools", r.ProviderTools)
+	add("query", r.Query)
 	add("repos", r.Git.Repos)
 	add("packages", r.Packages.Allow)
 	add("but", r.Packages.Deny)
@@ -111,7 +113,7 @@ func leftOf(r route.Route) string {
 
 // A field of a route that is not compared by itself has to be the same.
 func TestCeilingKnowsEveryField(t *testing.T) {
-	itself := []string{"Credential", "Headers", "Add", "Endpoints", "ProviderTools", "Models", "Fields", "Limits", "Env", "Optional", "Git", "Packages"}
+	itself := []string{"Credential", "Headers", "Query", "Add", "Endpoints", "ProviderTools", "Models", "Fields", "Limits", "Env", "Optional", "Git", "Packages"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[route.Route]()) {
 		var r route.Route
 		switch v := reflect.ValueOf(&r).Elem().FieldByIndex(f.Index); {

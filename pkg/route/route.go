@@ -20,7 +20,8 @@ type Route struct {
 	Plaintext  bool     `json:"plaintext"`  // the credential may go over http
 
 	Inject  Inject   `json:"inject"`  // how the credential is put on
-	Headers []string `json:"headers"` // what passes besides the general ones, in lower case; a * at the end stands for anything
+	Headers []string `json:"headers"` // what passes besides the general ones, in lower case; a * at the end stands for anything but credentials
+	Query   []string `json:"query"`   // likewise parameters, of a route of one's own, or with Inspects
 	Add     []Header `json:"add"`     // put on besides, a tenant's pin for one
 
 	Endpoints  []Endpoint `json:"endpoints"`   // what may be asked; nothing else may
@@ -109,7 +110,7 @@ type Header struct {
 type Endpoint struct {
 	Method string   `json:"method"`
 	Path   string   `json:"path"`
-	Query  []string `json:"query,omitempty"`  // what may stand in the query: name, name=value, or * for anything
+	Query  []string `json:"query,omitempty"`  // what may stand in the query: name, name=value, or * for what the route's Query has
 	Body   Body     `json:"body,omitempty"`   // the rules that judge the body
 	To     string   `json:"to,omitempty"`     // where it leads instead of the route's To, without the credential
 	Answer Answer   `json:"answer,omitempty"` // what is taken out of an answer, or changed in it

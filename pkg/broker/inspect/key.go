@@ -18,7 +18,7 @@ type key struct {
 	route      route.Route
 	credential onward.Credential
 	takes      bool     // the only credential that may go to this name
-	headers    []string // where it stands, besides those that known APIs have
+	headers    []string // where it stands, whatever else may
 	query      string
 }
 
@@ -72,8 +72,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 				shown = true
 			case cookie: // a server's, which the client has kept: its jar must not end what it asks
 			default:
-				return false, "", refusal("credential", "header "+name+" has a credential of its own, and route "+
-					k.route.Name+" puts on the only one that may go to this name")
+				return false, "", &no{Refusal: judge.Stranger(&k.route, "headers", name)}
 			}
 		}
 		delete(h, name)
@@ -100,8 +99,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 		}
 		value, err = url.QueryUnescape(value)
 		if err != nil || !shows(token, value) {
-			return false, "", refusal("credential", "the query has a credential of its own, and route "+k.route.Name+
-				" puts on the only one that may go to this name")
+			return false, "", &no{Refusal: judge.Stranger(&k.route, "query", name)}
 		}
 		shown = true
 	}
@@ -111,12 +109,12 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 // inHeader says whether a header may have a credential.
 func (k *key) inHeader(name string) bool {
 	name = hyphened(name)
-	return k.takes && (judge.OfCredential(name) || slices.Contains(k.headers, name))
+	return k.takes && (slices.Contains(k.headers, name) || judge.CredentialHeader(&k.route, name))
 }
 
 // inQuery says whether a parameter may be one, which is unescaped.
 func (k *key) inQuery(name string) bool {
-	return k.takes && (judge.TakesCredential(name) || k.query != "" && judge.ParameterName(name) == k.query)
+	return k.takes && (k.query != "" && judge.ParameterName(name) == k.query || judge.CredentialParameter(&k.route, name))
 }
 
 // maxProtocol is longer than a protocol over WebSockets is called, and not longer than keys are.
@@ -126,7 +124,7 @@ const maxProtocol = 39
 func protocolShows(lines []string) bool {
 	for protocol := range strings.SplitSeq(strings.ToLower(strings.Join(lines, ",")), ",") {
 		protocol = strings.TrimSpace(protocol)
-		if len(protocol) > maxProtocol || judge.OfCredential(strings.NewReplacer(".", "-", "_", "-").Replace(protocol)) || strings.Contains(protocol, "bearer") {
+		if len(protocol) > maxProtocol || judge.OfCredential(protocol) {
 			return true
 		}
 	}

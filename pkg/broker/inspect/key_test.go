@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -79,7 +80,8 @@ func TestKeyInQuery(t *testing.T) {
 		// As Rack and PHP read names.
 		"?[private_token]=x": "", "?%5B%5Bprivate_token%5D=x": "", "?private.token=x": "", "?+access_token=x": "", "?key%00x=x": "", "?a;[key]=x": "",
 		"?sig=x": "", "?X-Amz-Signature=x": "", "?subscription-key=x": "", "?$httpHeaders=Authorization:x": "", "?%24access_token=x": "",
-		"?a[key]=1&callback=x&my.key=1&keys=1": "/?a[key]=1&callback=x&my.key=1&keys=1",
+		"?access[token=x": "", "?a;api_token=x": "",
+		"?a[key]=1&callback=x&my.keys=1&keys=1": "/?a[key]=1&callback=x&my.keys=1&keys=1",
 	} {
 		before := len(r.requests())
 		got := r.ask(c, "GET", "/"+query, "")
@@ -90,6 +92,80 @@ func TestKeyInQuery(t *testing.T) {
 			t.Errorf("%s: %d %s", query, got.StatusCode, got.text)
 		}
 	}
+}
+
+// TestKeysOfAPIs: where any API takes a credential, none of the agent's passes. What its clients send besides does, and what
+// the route names.
+func TestKeysOfAPIs(t *testing.T) {
+	both(t, func(t *testing.T, two bool) {
+		r := start(t, nil, keyed(route.Inject{Header: "x-own-place", Value: "{}"}))
+		c := r.client(two)
+		ask := func(kind, name string) (passed bool, said string) {
+			before, path, header := len(r.requests()), "/", []string{name, "x"}
+			if kind == "query" {
+				path, header = "/?a=1&"+url.QueryEscape(name)+"=x&b", nil
+			}
+			got := r.ask(c, "GET", path, "", header...)
+			all := r.requests()[before:]
+			if len(all) != 0 && kind == "query" && all[0].RequestURI != path || (got.StatusCode == 200) != (len(all) == 1) {
+				t.Errorf("%s %s: %d, and there arrives %v", kind, name, got.StatusCode, all)
+			}
+			return len(all) != 0 && (kind == "query" || all[0].Header.Get(name) == "x"), got.text
+		}
+		var headers, queries []string
+		for file, want := range map[string]bool{"clients.txt": true, "credentials.txt": false} {
+			text, err := os.ReadFile("../judge/testdata/" + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				words := strings.Fields(line)
+				if words[0] == "#" {
+					continue
+				}
+				kind, name := words[0], words[1]
+				passed, said := ask(kind, name)
+				if passed != want {
+					t.Errorf("%s %s passes: %v", kind, name, passed)
+				}
+				if list := map[string]string{"header": "headers", "query": "query"}[kind]; !want && strings.Contains(said, list+": [") {
+					if kind == "query" {
+						queries = append(queries, name)
+					} else {
+						headers = append(headers, name)
+					}
+				}
+			}
+		}
+		if len(headers) < 50 || len(queries) < 30 {
+			t.Fatalf("a policy may let pass %d headers and %d parameters", len(headers), len(queries))
+		}
+		l := r.loaded
+		own := l.Routes[0]
+		for _, name := range headers {
+			own.Headers = append(own.Headers, strings.ToLower(name))
+		}
+		for _, name := range queries {
+			own.Query = append(own.Query, strings.ToLower(name))
+		}
+		l.Routes = []route.Route{own}
+		if err := r.Load(l); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range headers {
+			if passed, said := ask("header", name); !passed {
+				t.Errorf("%s, which the route names, does not pass: %s", name, said)
+			}
+		}
+		for _, name := range queries {
+			if passed, said := ask("query", name); !passed {
+				t.Errorf("%s, which the route names, does not pass: %s", name, said)
+			}
+		}
+		if passed, _ := ask("header", "X-Own-Place"); passed {
+			t.Error("the route's own place is open")
+		}
+	})
 }
 
 // TestKeyInAnswer: what a server says of an address with the credential in it does not come back: neither in a page about

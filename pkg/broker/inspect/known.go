@@ -72,7 +72,11 @@ func (k *known) credential(t *table) *no {
 		}
 		return nil
 	}
-	if shown, _, n := is.judge(x.server.config.Token, x.asked.Header.Clone(), x.asked.Trailer, k.query); n != nil || shown {
+	shown, _, n := is.judge(x.server.config.Token, x.asked.Header.Clone(), x.asked.Trailer, k.query)
+	switch {
+	case n != nil:
+		return changed(n.Text)
+	case shown:
 		return changed("a credential is put on for " + x.conn.name + " now")
 	}
 	return nil

@@ -41,6 +41,7 @@ func TestUnderWay(t *testing.T) {
 		return []route.Route{rt}
 	}
 	same := func(*route.Route) {}
+	names := func(r *route.Route) { r.Headers, r.Query = []string{"x-foo-token"}, []string{"a-token"} }
 	bytes := strings.Repeat("b", 20_000)
 	cases := []underWay{
 		{what: "upload", kind: "application/octet-stream", first: bytes, changes: []change{
@@ -76,6 +77,18 @@ func TestUnderWay(t *testing.T) {
 			{"no credential", one(route.Request{}), nil, true},
 			{"elsewhere in the head", one(route.Request{}), keyed(func(r *route.Route) { r.Inject.Header = "x-other" }), true},
 			{"put on besides", one(route.Request{}), keyed(func(r *route.Route) { r.Add = []route.Header{{Name: "x-org", Value: "1"}} }), true},
+		}},
+		{what: "named", kind: "application/octet-stream", first: bytes, routes: keyed(names), headers: []string{"X-Api-Key", token, "X-Foo-Token", "1"}, changes: []change{
+			{"more named", one(route.Request{}), keyed(func(r *route.Route) {
+				r.Headers, r.Query = []string{"x-bar-token", "x-foo-token"}, []string{"b-token", "a-token"}
+			}), false},
+			{"no header named", one(route.Request{}), keyed(func(r *route.Route) { r.Query = []string{"a-token"} }), true},
+			{"no parameter named", one(route.Request{}), keyed(func(r *route.Route) { r.Headers = []string{"x-foo-token"} }), true},
+		}},
+		{what: "named without the token", kind: "application/octet-stream", first: bytes, routes: keyed(names), headers: []string{"X-Foo-Token", "1"}, changes: []change{
+			{"the same", one(route.Request{}), keyed(names), false},
+			{"no parameter named", one(route.Request{}), keyed(func(r *route.Route) { r.Headers = []string{"x-foo-token"} }), false},
+			{"no header named", one(route.Request{}), keyed(same), true},
 		}},
 		{what: "own credential", kind: "application/octet-stream", first: bytes, headers: []string{"X-Api-Key", "somebody's"}, changes: []change{
 			{"the only one", one(route.Request{}), keyed(same), true},

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/pkg/route"
@@ -28,54 +27,17 @@ var neverHeaders = []string{
 	"alt-used", "early-data",
 }
 
-// credentialParameters are names in a query by which known APIs take a credential, or a header with one, as ParameterName
-// has them.
-var credentialParameters = map[string]bool{
-	"key": true, "$key": true, "api-key": true, "apikey": true, "access-token": true, "$access-token": true,
-	"oauth-token": true, "$oauth-token": true, "private-token": true, "job-token": true, "token": true, "auth": true,
-	"authorization": true, "subscription-key": true, "x-amz-signature": true, "x-amz-security-token": true,
-	"x-goog-signature": true, "sig": true, "signature": true, "$httpheaders": true,
-}
-
 // answerParameters are those by which known APIs change how they answer.
 var answerParameters = map[string]bool{"callback": true, "$callback": true, "quotauser": true, "$quotauser": true}
 
-// TakesCredential says whether known APIs take a credential by a parameter of that name, which is unescaped.
-func TakesCredential(name string) bool { return credentialParameters[ParameterName(name)] }
-
-// Where a credential is put on, no other passes: with it, the agent could do what it likes in somebody else's account.
-// These are what known APIs have in the name of a header for one, between hyphens.
-var (
-	secretWords = []string{
-		"token", "auth", "authorization", "apikey", "cookie", "cookie2", "secret", "credential", "credentials", "password",
-	}
-	keyWords = []string{"api", "access", "subscription", "application", "auth"} // in front of key
-)
-
-// OfCredential says whether a header of that name, in hyphens, may have a credential. What a page shows against forged
-// requests is none.
-func OfCredential(name string) bool {
-	words := strings.Split(strings.ToLower(name), "-")
-	for i, w := range words {
-		before := ""
-		if i > 0 {
-			before = words[i-1]
-		}
-		if slices.Contains(secretWords, w) && before != "csrf" && before != "xsrf" || w == "key" && slices.Contains(keyWords, before) {
-			return true
-		}
-	}
-	return false
-}
-
 // PassHeaders are the headers of a request that go on to the host of a route: those on a general list and on the route's.
-// The broker sets the rest.
+// The broker sets the rest. A * on the list lets no credential pass.
 func PassHeaders(r *route.Route, h http.Header) http.Header {
 	pass := http.Header{}
 	for name, values := range h {
 		lower := strings.ToLower(name)
-		if (listed(generalHeaders, lower) || listed(r.Headers, lower)) && !listed(neverHeaders, lower) &&
-			lower != strings.ToLower(r.Inject.Header) {
+		if (listed(generalHeaders, lower) || listed(r.Headers, lower)) && !listed(neverHeaders, underscored(lower)) &&
+			lower != strings.ToLower(r.Inject.Header) && !CredentialHeader(r, lower) {
 			pass[name] = values
 		}
 	}

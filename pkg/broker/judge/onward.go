@@ -47,13 +47,14 @@ func Onward(h http.Header, webSocket bool) http.Header {
 var ofSession = []string{"set-cookie*", "authentication-info", "authentication-control"}
 
 // Back are the headers of an answer that go back. None says that the server is elsewhere as well (Alt-Svc): the client
-// would try there. With made, a credential of the broker's was used there: what it made is not the client's.
+// would try there. With made, a credential of the broker's was used there: what it made is not the client's. A signature of
+// the server's opens nothing.
 func Back(h http.Header, made bool) http.Header {
 	pass := make(http.Header, len(h))
 	for name, values := range h {
 		lower := strings.ToLower(name)
 		if listed(ofConnection, lower) || lower == "alt-svc" || names(h["Connection"], lower) ||
-			made && (listed(ofSession, underscored(name)) || OfCredential(underscored(name))) {
+			made && (listed(ofSession, underscored(name)) || OfCredential(strings.ReplaceAll(lower, "signature", ""))) {
 			continue
 		}
 		pass[name] = values

@@ -73,8 +73,7 @@ func escapedInPath(c byte) bool {
 	return c >= utf8.RuneSelf || strings.IndexByte(" \"<>[]^`{|}", c) >= 0
 }
 
-// judgeQuery refuses parameters that the endpoint does not list, and credentials. They don't pass unless the endpoint
-// lists them by name.
+// judgeQuery refuses parameters that are not listed: by the endpoint, or by an own route for all its endpoints.
 func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 	if raw == "" {
 		return nil
@@ -82,7 +81,7 @@ func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 	if len(raw) > maxQuery {
 		return refuse("query", "the query has more than %d bytes", maxQuery)
 	}
-	anything := slices.Contains(e.Query, "*")
+	own := slices.Contains(e.Query, "*")
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(raw, "&") {
 		escaped, _, _ := strings.Cut(part, "=")
@@ -90,20 +89,33 @@ func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 		if err == nil {
 			name, err = url.QueryUnescape(escaped)
 		}
-		listed := slices.Contains(e.Query, escaped) || slices.Contains(e.Query, part)
-		switch {
+		taken := r.Inject.Query != "" && injected(r, name)
+		switch listed := slices.Contains(e.Query, escaped) || slices.Contains(e.Query, part); {
 		case err != nil || name == "" || strings.ContainsFunc(part, oddInQuery):
 			return refuse("query", "the query has a part that is not one parameter")
-		case seen[name] && !anything:
+		case seen[name] && !own:
 			return refuse("query", "parameter %s stands twice in the query", quote(name, 64))
-		case r.Inject.Query != "" && ParameterName(name) == ParameterName(r.Inject.Query),
-			!listed && (!anything || TakesCredential(name) || answerParameters[ParameterName(name)]):
+		case listed && !taken, own && !taken && passesParameter(r, name):
+		case own && !taken && ofParameter(name):
+			return Stranger(r, "query", name)
+		case own && !taken:
+			return unlisted(r, name)
+		default:
 			return refuse("query", "parameter %s is not on the list of %s %s of route %s",
 				quote(name, 64), e.Method, e.Path, r.Name)
 		}
 		seen[name] = true
 	}
 	return nil
+}
+
+// unlisted refuses a parameter that an own route does not list, and names the list. A list has names without brackets.
+func unlisted(r *route.Route, name string) *Refusal {
+	refusal := refuse("query", "parameter %s is not on the list of route %s", quote(name, 64), r.Name)
+	if base, _, _ := strings.Cut(name, "["); nameable(base) {
+		refusal.Text += ", which lets it pass with query: [" + strings.ToLower(base) + "]"
+	}
+	return refusal
 }
 
 // oddInQuery are the characters that may not stand in a query, or that some servers take for another &.

@@ -76,14 +76,14 @@ func Stands(was, r *route.Route) *Refusal {
 	a, b := *was, *r
 	for _, x := range []*route.Route{&a, &b} {
 		// Of these, a request under way is judged anew by what is known of it.
-		x.To, x.Endpoints, x.Open, x.Models, x.ProviderTools, x.Fields, x.Git = "", nil, false, nil, nil, nil, route.Git{}
+		x.To, x.Endpoints, x.Open, x.Models, x.ProviderTools, x.Fields, x.Git, x.Query = "", nil, false, nil, nil, nil, route.Git{}, nil
 		x.Limits = route.Limits{} // the keeper has counted it
 		// These say nothing of what may pass.
 		x.Optional, x.Private, x.Shape, x.Env, x.TokenPrefix, x.LoginHost, x.Harmless, x.Files = false, false, "", nil, "", "", nil, nil
 	}
 	// These may grow.
 	grown := less(was.Headers, r.Headers) && more(was.Packages.Allow, r.Packages.Allow) && less(r.Packages.Deny, was.Packages.Deny) &&
-		r.Packages.MinAge <= was.Packages.MinAge
+		r.Packages.MinAge <= was.Packages.MinAge && (r.Inspects == "" || less(was.Query, r.Query))
 	a.Headers, b.Headers = nil, nil
 	a.Packages, b.Packages = route.Packages{Registry: was.Packages.Registry}, route.Packages{Registry: r.Packages.Registry}
 	if !grown || !reflect.DeepEqual(a, b) {
