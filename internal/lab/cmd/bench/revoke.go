@@ -217,6 +217,7 @@ func measureRevoke(b *bench) {
 			worst = max(worst, flow, request)
 		}
 		b.report.figure(load.name, ms(worst), "≤ 1 s").met(worst <= revokeGoal).note("%s", strings.Join(notes, "; "))
+		b.Logf("%s: %s", load.name, strings.Join(notes, "; "))
 		box.Kill()
 	}
 }
