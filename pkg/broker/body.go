@@ -98,13 +98,17 @@ func (h *held) read(ctx context.Context, r *http.Request, wait time.Duration, de
 	b := &room.Buffer{Hold: h.hold, Ctx: ctx, Most: most}
 	data, refused := judge.Unpack(packed, from, route.MaxBody, b.ReadAll)
 	h.put(data)
+	forget()
+	var ended *no
 	switch {
-	case !forget():
-		return context.Cause(ctx)
+	case errors.As(context.Cause(ctx), &ended):
+		return ended
 	case h.hold.Gave():
 		return room.ErrFull
-	case errors.Is(from.err, os.ErrDeadlineExceeded):
+	case errors.Is(from.err, os.ErrDeadlineExceeded): // net/http ends the request's context, too
 		return errSlow
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case refused != nil:
 		return &no{Refusal: refused}
 	case from.err != nil:

@@ -48,6 +48,7 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller)}
+	x.caller.head.Over()
 	x.hold = s.bodies.room.Hold(x.giveWay)
 	x.body = &held{hold: x.hold}
 	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/pkg/broker/linger"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 )
 
 const (
@@ -24,6 +25,7 @@ const (
 // callers are the connections that there are, and whose.
 type callers struct {
 	Config
+	room *room.Room
 	free chan struct{}
 
 	mu    sync.Mutex
@@ -31,15 +33,16 @@ type callers struct {
 	of    map[uint32]int // how many a user has
 }
 
-func newCallers(c Config) *callers {
-	return &callers{Config: c, free: make(chan struct{}, maxConns), conns: map[*caller]struct{}{}, of: map[uint32]int{}}
+func newCallers(c Config, all *room.Room) *callers {
+	return &callers{Config: c, room: all, free: make(chan struct{}, maxConns), conns: map[*caller]struct{}{}, of: map[uint32]int{}}
 }
 
 // caller is one connection of a client. It carries one request: what follows that is read by nobody.
 type caller struct {
 	net.Conn
-	ctx context.Context // ends as the broker does
-	all *callers
+	ctx  context.Context // ends as the broker does
+	all  *callers
+	head *room.Coming
 
 	once    sync.Once // asks whose it is, before the first byte is read
 	refused error
@@ -70,6 +73,8 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &caller{Conn: conn, ctx: l.ctx, all: l.all}
+	c.head = l.all.room.Coming(c.giveWay)
+	c.head.Begin()
 	l.all.mu.Lock()
 	l.all.conns[c] = struct{}{}
 	l.all.mu.Unlock()
@@ -81,7 +86,17 @@ func (c *caller) Read(b []byte) (int, error) {
 	if c.once.Do(c.identify); c.refused != nil {
 		return 0, c.refused
 	}
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	if full := c.head.Came(c.ctx, n); full != nil {
+		return 0, full
+	}
+	return n, err
+}
+
+// giveWay closes a connection whose head has not come.
+func (c *caller) giveWay() {
+	c.all.Record(Event{Status: http.StatusServiceUnavailable, Refused: "busy: " + room.ErrFull.Error(), UID: c.uid})
+	c.Close()
 }
 
 const strangerAnswer = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nConnection: close\r\n" +
@@ -122,6 +137,7 @@ func (c *caller) Close() error {
 	if c.refusing.Swap(false) {
 		linger.Over(c.ctx, c.Conn)
 	}
+	c.head.Over()
 	c.all.mu.Lock()
 	if _, open := c.all.conns[c]; open {
 		delete(c.all.conns, c)

@@ -3,10 +3,14 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,6 +93,69 @@ func TestMemory(t *testing.T) {
 			all.Wait()
 			t.Logf("%d KiB before, %d at most, %d in the end; %d answered", before, most, now, answered.Load())
 			if most > c.most<<10 {
+				t.Errorf("the broker takes %d MiB", most>>10)
+			}
+		})
+	}
+}
+
+// TestMemoryOfHeads holds that heads that do not come to an end take room as they come, by what net/http makes of them,
+// and stop nobody else.
+func TestMemoryOfHeads(t *testing.T) {
+	_, api := spawn(t, "api")
+	for role, path := range map[string]string{"proxy": "/r/small", "inspector": "/small"} {
+		t.Run(role, func(t *testing.T) {
+			pid, line := spawn(t, role, "BROKER_TEST_API="+api)
+			addr, dial, tr := line, func() (net.Conn, error) { return net.Dial("tcp", line) }, &http.Transport{}
+			base := "http://" + line
+			if role == "inspector" {
+				var roots *x509.CertPool
+				addr, roots = rootsOf(line)
+				config := &tls.Config{RootCAs: roots, ServerName: "api.test"}
+				dial = func() (net.Conn, error) { return tls.Dial("tcp", addr, config) }
+				tr.DialTLSContext = func(context.Context, string, string) (net.Conn, error) { return dial() }
+				base = "https://api.test"
+			}
+			defer tr.CloseIdleConnections()
+			var head strings.Builder
+			fmt.Fprintf(&head, "POST %s HTTP/1.1\r\n", path)
+			const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+			for i := 0; head.Len() < maxHead; i++ {
+				fmt.Fprintf(&head, "%c%c%c:\n", letters[i%36], letters[i/36%36], letters[i/36/36])
+			}
+			most := 0
+			for range 300 {
+				c, err := dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				go io.WriteString(c, head.String())
+				most = max(most, privateDirty(t, pid))
+			}
+			asked := make(chan error, 1)
+			go func() {
+				r, err := http.NewRequest("POST", base+path, strings.NewReader("{}"))
+				if err == nil {
+					r.Header.Set("X-Api-Key", token)
+					var resp *http.Response
+					if resp, err = tr.RoundTrip(r); err == nil && resp.StatusCode != 200 {
+						err = errors.New(resp.Status)
+					}
+				}
+				asked <- err
+			}()
+			for done := false; !done; {
+				select {
+				case err := <-asked:
+					if done = true; err != nil {
+						t.Errorf("a whole head among many: %v", err)
+					}
+				case <-time.After(10 * time.Millisecond):
+					most = max(most, privateDirty(t, pid))
+				}
+			}
+			if t.Logf("%d KiB at most", most); most > 128<<10 {
 				t.Errorf("the broker takes %d MiB", most>>10)
 			}
 		})

@@ -132,7 +132,7 @@ func TestRegistryRoom(t *testing.T) {
 	r, _ := startNPM(t, func(w http.ResponseWriter, q *http.Request) {
 		io.WriteString(w, packument(strings.Repeat("x", size)))
 	})
-	r.documents.Idle, r.documents.Patience = time.Hour, time.Hour // a busy machine gives up no sooner
+	r.documents.Idle, r.documents.Patience, r.documents.Longest = time.Hour, time.Hour, time.Hour // a busy machine gives up no sooner
 	var all sync.WaitGroup
 	for i := range 12 { // of which four have to wait, since a buffer that grows has up to twice its length
 		all.Go(func() {

@@ -136,6 +136,7 @@ func rootsOf(line string) (addr string, roots *x509.CertPool) {
 
 // beProxy is a broker in front of the API that BROKER_TEST_API has.
 func beProxy() {
+	debug.SetMemoryLimit(MemoryLimit)
 	if v := os.Getenv("BROKER_TEST_GOGC"); v != "" {
 		n, _ := strconv.Atoi(v)
 		debug.SetGCPercent(n)

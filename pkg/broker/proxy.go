@@ -40,10 +40,10 @@ type Proxy struct {
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
 	p := &Proxy{
-		config: c, bodies: newBodies(), documents: room.New(maxDocuments), callers: newCallers(c), seal: newSeal(),
+		config: c, bodies: newBodies(), documents: room.New(maxDocuments), seal: newSeal(),
 		idle: route.IdleTime, retired: map[*upstream]struct{}{},
 	}
-	p.inspected = newInspected(c, p.bodies.room)
+	p.callers, p.inspected = newCallers(c, p.bodies.room), newInspected(c, p.bodies.room)
 	return p
 }
 

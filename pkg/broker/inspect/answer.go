@@ -84,9 +84,13 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 		x.control.EnableFullDuplex() // an answer may begin before the request is over, as in HTTP/2
 	}
 	resp, err := x.ask(w, out)
-	if err == nil && x.body.why() != nil { // it answers what was cut off
+	var ended *no
+	if _ = errors.As(context.Cause(x.ctx), &ended); ended == nil {
+		ended = x.body.why()
+	}
+	if err == nil && ended != nil { // it answers what was cut off
 		resp.Body.Close()
-		err = x.body.why()
+		err = ended
 	}
 	if err != nil {
 		x.refuse(w, x.fault(err))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/pkg/broker/linger"
+	"github.com/agent-init/agent-init/pkg/broker/room"
 )
 
 // conn is one connection of a client's.
@@ -26,6 +27,7 @@ type conn struct {
 	unread   atomic.Bool  // the client may be sending what nobody reads
 	speaks   string       // the protocol that the client has chosen
 	once     sync.Once
+	head     *room.Coming // over HTTP/1
 }
 
 // maxConns are all connections of clients at once, and maxOfUser those of one user, so that one of several leaves room for
@@ -40,6 +42,10 @@ func (s *Server) newConn(h Handed) *conn {
 	c := &conn{
 		Conn: h.Conn, place: place{strings.ToLower(strings.TrimSuffix(h.Name, ".")), h.To.Port()}, of: s, uid: h.UID, read: h.Read,
 	}
+	c.head = s.config.Room.Coming(func() {
+		c.record(full)
+		c.Close()
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || len(s.conns) >= maxConns || s.users[c.uid].conns >= maxOfUser {
@@ -75,6 +81,9 @@ func (c *conn) Read(b []byte) (n int, err error) {
 	if c.shaken == 0 {
 		c.alert = alertIn(b[:n])
 	}
+	if full := c.head.Came(c.of.ctx, n); full != nil {
+		return 0, full
+	}
 	return n, err
 }
 
@@ -102,6 +111,7 @@ func (c *conn) Close() error {
 		linger.Over(c.of.ctx, c.Conn)
 	}
 	err := c.Conn.Close()
+	c.head.Over()
 	c.once.Do(func() {
 		c.of.mu.Lock()
 		delete(c.of.conns, c)

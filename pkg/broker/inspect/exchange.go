@@ -49,6 +49,7 @@ func cutTo(s string, most int) string { return s[:min(len(s), most)] }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(*conn)
 	c.requests.Add(1)
+	c.head.Over()
 	x := &exchange{server: s, conn: c, asked: r, began: time.Now(), control: http.NewResponseController(w)}
 	x.event = Event{Name: c.name, Port: c.port, UID: c.uid, Method: cutTo(r.Method, maxMethod)}
 	x.ctx, x.cancel = context.WithCancelCause(r.Context())

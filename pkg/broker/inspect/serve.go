@@ -39,10 +39,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if t, ok := c.(*tls.Conn); ok {
-				c = t.NetConn()
+			return context.WithValue(ctx, connKey{}, connOf(c))
+		},
+		ConnState: func(c net.Conn, s http.ConnState) {
+			if s == http.StateIdle {
+				connOf(c).waits()
 			}
-			return context.WithValue(ctx, connKey{}, c)
 		},
 		ReadHeaderTimeout: headTime,
 		IdleTimeout:       idleTime,
@@ -76,6 +78,21 @@ func (s *Server) Serve(ctx context.Context) error {
 }
 
 type connKey struct{}
+
+// connOf is what a connection of http.Server's is to us.
+func connOf(c net.Conn) *conn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	return c.(*conn)
+}
+
+// waits says that the next that comes is a head. HTTP/2 bounds what is made of one.
+func (c *conn) waits() {
+	if c.speaks != "h2" {
+		c.head.Begin()
+	}
+}
 
 // finish ends all that goes on.
 func (s *Server) finish() {

@@ -62,6 +62,7 @@ func (s *Server) open(c *conn) {
 		}
 		onward = t
 	}
+	c.waits()
 	select {
 	case s.arrived <- onward:
 	case <-s.ctx.Done():

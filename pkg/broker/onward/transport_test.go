@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -148,5 +149,59 @@ func TestClients(t *testing.T) {
 	})
 	if err != nil || len(seen) != len(clients) {
 		t.Errorf("seen are %v, %v", seen, err)
+	}
+}
+
+// TestWide: a request over HTTP/2 has a wide window from its beginning to the end of its answer. Where there is none left,
+// it has a narrow one.
+func TestWide(t *testing.T) {
+	var mu sync.Mutex
+	over := map[string]int{}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		over[r.RemoteAddr]++
+		mu.Unlock()
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	tr := NewTransport(roots, func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())
+	})
+	defer tr.CloseIdleConnections()
+	ask := func() *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://example.com/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	var all []*http.Response
+	for range maxWide + 5 {
+		all = append(all, ask())
+	}
+	all[0].Body.Close()
+	all[0].Body.Close()
+	all = append(all, ask(), ask())
+	mu.Lock()
+	counts := slices.Sorted(maps.Values(over))
+	mu.Unlock()
+	if !slices.Equal(counts, []int{5 + 1, maxWide + 1}) {
+		t.Errorf("requests over each connection: %v", counts)
+	}
+	for _, resp := range all {
+		resp.Body.Close()
+	}
+	if len(wide) != 0 {
+		t.Errorf("%d are not given back", len(wide))
 	}
 }

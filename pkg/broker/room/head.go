@@ -1,6 +1,10 @@
 package room
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+	"sync"
+)
 
 // ofField is what a field of a head takes beside its bytes: its place in a map, and a slice for its values.
 const ofField = 128
@@ -14,4 +18,49 @@ func Head(r *http.Request) int64 {
 		}
 	}
 	return int64(size)
+}
+
+// perByte is what net/http makes at most of a byte of a head that it reads: a field has four bytes at least.
+const perByte = 32
+
+// Coming is the head that a connection of HTTP/1 waits for. It takes room as it comes, before anybody knows what is in it.
+type Coming struct {
+	room *Room
+	end  func()
+
+	mu   sync.Mutex
+	hold *Hold // nil: no head is to come
+}
+
+// Coming begins with no head. end is that of a hold.
+func (r *Room) Coming(end func()) *Coming { return &Coming{room: r, end: end} }
+
+// Begin says that what comes next is a head.
+func (c *Coming) Begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hold == nil {
+		c.hold = c.room.Hold(c.end)
+	}
+}
+
+// Came takes the room for n bytes, if they are a head's.
+func (c *Coming) Came(ctx context.Context, n int) error {
+	c.mu.Lock()
+	hold := c.hold
+	c.mu.Unlock()
+	if hold == nil {
+		return nil
+	}
+	return hold.Take(ctx, int64(n)*perByte)
+}
+
+// Over says that the head has come, or that none will.
+func (c *Coming) Over() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hold != nil {
+		c.hold.End()
+		c.hold = nil
+	}
 }

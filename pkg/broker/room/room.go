@@ -15,13 +15,14 @@ var ErrFull = errors.New("requests fill the memory that there is for them, and t
 
 // Room is what all requests may hold.
 //
-// A request that finds it full waits in a queue. The queue moves when another request gives room back, and when an idle
-// request is told to, the largest first. If no request is idle, the queue waits for Patience. Then the one gives way that has
-// held most for longest without using it: maybe the one that waits. So requests that each hold a part and want more end,
-// too.
+// A request that finds it full waits in a queue, before those that are to hold more. So many large ones that do not end
+// delay no small one. The queue moves when another request gives room back, and when an idle request is told to, the
+// largest first. If no request is idle, the queue waits for Patience. Then the one gives way that has held most for
+// longest without using it: maybe one that waits. So requests that each hold a part and want more end, too.
 type Room struct {
 	Idle     time.Duration // that a request may hold room without moving a quarter of it, while others wait
 	Patience time.Duration // that requests wait for such as are not idle
+	Longest  time.Duration // that one request waits for others
 
 	limit int64
 
@@ -48,6 +49,7 @@ type Hold struct {
 type waiter struct {
 	hold  *Hold
 	size  int64
+	all   int64 // what its hold then has
 	since time.Time
 	over  chan struct{} // closed when it has the room, or its hold gives way
 	has   bool
@@ -55,7 +57,7 @@ type waiter struct {
 
 // New returns a room of limit bytes.
 func New(limit int64) *Room {
-	return &Room{Idle: 3 * time.Second, Patience: 10 * time.Second, limit: limit, holds: map[*Hold]struct{}{}}
+	return &Room{Idle: 3 * time.Second, Patience: 10 * time.Second, Longest: time.Minute, limit: limit, holds: map[*Hold]struct{}{}}
 }
 
 // Hold begins without room. The room calls end once, in a goroutine of its own, if the request has to give back all it
@@ -77,15 +79,19 @@ func (h *Hold) Take(ctx context.Context, n int64) error {
 	switch {
 	case h.gave, n > r.limit:
 		return ErrFull
-	case len(r.queue) == 0 && r.used+n <= r.limit:
+	case r.used+n <= r.limit && (len(r.queue) == 0 || h.size+n < r.queue[0].all):
 		h.add(n)
 		return nil
 	}
-	w := &waiter{hold: h, size: n, since: time.Now(), over: make(chan struct{})}
+	w := &waiter{hold: h, size: n, all: h.size + n, since: time.Now(), over: make(chan struct{})}
 	if h.waiting++; h.waiting == 1 {
 		h.paused = w.since
 	}
-	r.queue = append(r.queue, w)
+	at := slices.IndexFunc(r.queue, func(o *waiter) bool { return o.all > w.all })
+	if at < 0 {
+		at = len(r.queue)
+	}
+	r.queue = slices.Insert(r.queue, at, w)
 	r.press()
 	r.mu.Unlock()
 	err := w.wait(ctx)
@@ -121,6 +127,9 @@ func (w *waiter) wait(ctx context.Context) error {
 			r.mu.Lock()
 			r.press()
 			r.mu.Unlock()
+			if time.Since(w.since) > r.Longest {
+				return ErrFull
+			}
 		}
 	}
 }
@@ -186,7 +195,7 @@ func (h *Hold) idle(now time.Time) time.Duration {
 	return now.Sub(h.since)
 }
 
-// wake gives room to those who waited first.
+// wake gives room to the first of the queue.
 func (r *Room) wake() {
 	for len(r.queue) > 0 && r.used+r.queue[0].size <= r.limit {
 		w := r.queue[0]
@@ -210,7 +219,7 @@ func (r *Room) press() {
 		}
 	}
 	least := r.Idle
-	if now.Sub(first.since) >= r.Patience {
+	if slices.ContainsFunc(r.queue, func(w *waiter) bool { return now.Sub(w.since) >= r.Patience }) {
 		least = 0
 	}
 	for need > 0 {

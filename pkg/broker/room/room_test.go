@@ -16,7 +16,7 @@ const patience = time.Minute
 // small is a room of n bytes in which nobody is idle, and nobody loses patience.
 func small(n int64) *Room {
 	r := New(n)
-	r.Idle, r.Patience = time.Hour, time.Hour
+	r.Idle, r.Patience, r.Longest = time.Hour, time.Hour, time.Hour
 	return r
 }
 
@@ -73,30 +73,40 @@ func (h *Hold) idleFor(d time.Duration) {
 	h.since = h.since.Add(-d)
 }
 
-// TestOrder: who comes first gets room first, even if a later one wants less.
+// TestOrder: who is to hold least gets room first, and then who came first.
 func TestOrder(t *testing.T) {
 	r := small(100)
 	a, _ := r.told()
 	b, _ := r.told()
 	c, _ := r.told()
+	d, _ := r.told()
 	take(t, a, 90)
 	large := begins(t, b, 50)
-	little := begins(t, c, 5)
-	a.Give(30)
+	little := begins(t, c, 20)
+	later := begins(t, d, 20)
+	a.Give(15)
+	if err := wait(t, little); err != nil {
+		t.Error(err)
+	}
 	select {
-	case <-little:
-		t.Error("it went past the one before it")
 	case <-large:
 		t.Error("there is no room")
+	case <-later:
+		t.Error("it went past one before it")
 	default:
 	}
-	a.Give(60)
-	if wait(t, large) != nil || wait(t, little) != nil || r.Free() != 45 {
+	c.End()
+	if err := wait(t, later); err != nil {
+		t.Error(err)
+	}
+	d.End()
+	a.Give(75)
+	if wait(t, large) != nil || r.Free() != 50 {
 		t.Errorf("%d are free", r.Free())
 	}
 	b.End()
 	b.Give(50) // late
-	if r.Free() != 95 || !errors.Is(b.Take(t.Context(), 1), ErrFull) {
+	if r.Free() != 100 || !errors.Is(b.Take(t.Context(), 1), ErrFull) {
 		t.Errorf("%d are free", r.Free())
 	}
 }
@@ -114,11 +124,12 @@ func TestGivesUp(t *testing.T) {
 	for r.waits() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	next := begins(t, c, 10)
+	next := begins(t, c, 60)
 	cancel(io.ErrClosedPipe)
 	if err := wait(t, left); err != io.ErrClosedPipe {
 		t.Error(err)
 	}
+	a.Give(50)
 	if wait(t, next) != nil || r.Free() != 0 {
 		t.Errorf("%d are free", r.Free())
 	}
