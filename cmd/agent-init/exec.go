@@ -5,6 +5,8 @@ import (
 	"flag"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -51,8 +53,37 @@ func execCommand() command {
 				own.Filter.Clipboard, own.Filter.Plain = agent.Clipboard, term == "dumb"
 				return own.Exec(spec)
 			}
-			_ = stage.AgentGoes.Take() // as far as the container lets it
+			rank := stage.AgentGoes
+			if own.Out != nil && leadsSession() {
+				spec.Argv, rank = stage.WithParent(spec.Argv, "auto"), stage.SessionGoes
+			}
+			_ = rank.Take() // as far as the container lets it
 			return stage.DropFault(privdrop.Exec(spec))
+		},
+	}
+}
+
+// leadsSession says whether nobody but an engine is above this process, as with docker exec.
+func leadsSession() bool {
+	leader, err := unix.Getsid(0)
+	return err == nil && leader == os.Getpid()
+}
+
+// parentCommand is what a program on a terminal has for a parent.
+func parentCommand() command {
+	var target, score string
+	return command{
+		name: stage.ParentName, signals: true,
+		summary: "stays as the parent of a program on a terminal (started by agent-init itself)",
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&target, "signal-target", "auto", "send signals on to `TARGET`: auto, group or child")
+			fs.StringVar(&score, "oom-score", "", "the program's oom_score_adj is `N`")
+		},
+		run: func(_ context.Context, _ environment, args []string) error {
+			if len(args) == 0 {
+				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
+			}
+			return stage.Parent(args, target, score)
 		},
 	}
 }

@@ -78,7 +78,7 @@ func commands() []command {
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
 			probeCommand(),
-			keeperCommand(), cellCommand(), terminalCommand(), hintCommand(),
+			keeperCommand(), cellCommand(), terminalCommand(), parentCommand(), hintCommand(),
 		})
 }
 

@@ -137,8 +137,9 @@ func (a *agent) sessionHost(term string) window.Host {
 	s := a.status()
 	return window.Host{
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity,
-		Taken: []uint32{a.guardUID, s.Broker.UID, s.Telemetry.UID},
-		Name:  a.config.SessionName, Term: term, Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
+		Taken:        []uint32{a.guardUID, s.Broker.UID, s.Telemetry.UID},
+		SignalTarget: a.config.SignalTarget,
+		Name:         a.config.SessionName, Term: term, Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
 		Record: a.record, Update: a.update, Publish: a.publish, SocketOwners: firewall.SocketOwners, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics, Decide: a.decide,
 	}

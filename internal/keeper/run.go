@@ -73,7 +73,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	started <- up
 	st := b.reaper.Supervise(agent, reaper.Options{
-		Signals: signals, Grace: c.Grace, Group: signalGroups[c.SignalTarget], Forwarded: up.agent.hangUp, Next: next,
+		Signals: signals, Grace: c.Grace, Group: stage.SignalGroups[c.SignalTarget], Forwarded: up.agent.hangUp, Next: next,
 	})
 	ended := "agent ended: " + st.String()
 	b.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: ended})
@@ -130,12 +130,6 @@ func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, sta
 			}
 		}
 	}
-}
-
-// signalGroups say which signals go to the agent's group. By default, these are TERM, INT, HUP and QUIT.
-var signalGroups = map[string]func(syscall.Signal) bool{
-	"group": func(syscall.Signal) bool { return true },
-	"child": func(syscall.Signal) bool { return false },
 }
 
 // bootUnconfined is --unsafe-no-firewall: privileges are dropped all the same.

@@ -2,7 +2,6 @@ package stage
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -15,15 +14,19 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// TestMain is the stage, too, for what is started as Self.
+// TestMain is the stage, too, and the parent of a program on a terminal, for what is started as Self.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == Name {
-		err := Run()
+	if len(os.Args) > 1 && (os.Args[1] == Name || os.Args[1] == ParentName) {
+		var err error
+		if os.Args[1] == Name {
+			err = Run()
+		} else {
+			err = Parent(os.Args[7:], os.Args[3], os.Args[5])
+		}
 		if silent, is := errors.AsType[fault.Status](err); is {
 			os.Exit(int(silent))
 		}
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(fault.Usage)
+		os.Exit(fault.Report(os.Stderr, err))
 	}
 	os.Exit(m.Run())
 }

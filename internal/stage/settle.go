@@ -35,15 +35,20 @@ func Starting() (begun func(percent int)) {
 	}
 }
 
-// spareThreads is more than blocking calls ever take at once.
-const spareThreads = 8
+// More threads than blocking calls ever take at once.
+const (
+	serverThreads = 8
+	parentThreads = 2
+)
 
 // SpareThreads begins to have the Go runtime make threads, which it keeps, before an agent could leave no room for them:
 // without one that it needs, the runtime ends the process. What is returned is for Settle.
-func SpareThreads() (made func()) {
+func SpareThreads() (made func()) { return spareThreads(serverThreads) }
+
+func spareThreads(n int) (made func()) {
 	var making sync.WaitGroup
 	release := make(chan struct{})
-	for range spareThreads {
+	for range n {
 		making.Add(1)
 		go func() {
 			runtime.LockOSThread() // while it waits, this goroutine's is nobody else's

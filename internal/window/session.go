@@ -39,12 +39,14 @@ type Host struct {
 	Identity privdrop.Identity // the agent's
 	Taken    []uint32          // uids that others have
 
-	Name        string
-	Term        string // TERM of the container; empty: none that programs can use
-	Prefix      string // key of the client on the container's terminal
-	Elsewhere   string // the command that attaches from outside
-	RecordTo    string // a file, or empty
-	RecordLimit int64  // bytes
+	Name      string
+	Term      string // TERM of the container; empty: none that programs can use
+	Prefix    string // key of the client on the container's terminal
+	Elsewhere string // the command that attaches from outside
+
+	SignalTarget string // for signals to a window's program, see stage.SignalGroups
+	RecordTo     string // a file, or empty
+	RecordLimit  int64  // bytes
 
 	Record       audit.Recorder
 	Update       func(func(*state.State)) // changes the state under its lock

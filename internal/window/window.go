@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -113,12 +114,12 @@ func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionW
 func (s *Session) launch(w *sessionWindow) error {
 	k := s.host
 	spec := k.AgentSpec()
-	spec.Argv, spec.Dir = w.argv, s.dir
+	spec.Argv, spec.Dir = stage.WithParent(w.argv, k.SignalTarget), s.dir
 	spec.Env = append(spec.Env, "AGENT_SESSION="+s.host.Name, Variable+"="+strconv.Itoa(int(w.id)))
 	if s.host.Term == "" {
 		spec.Env = append(spec.Env, "TERM="+container.DefaultTerm, "COLORTERM=truecolor")
 	}
-	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
+	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true, Rank: stage.SessionGoes})
 	w.far.Close()
 	if err != nil {
 		s.forget(w)
@@ -199,7 +200,7 @@ func (s *Session) HangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.windows {
-		if w.proc != nil && ignoresTERM(w.proc.Pid()) {
+		if w.proc != nil && slices.ContainsFunc(w.proc.Children(), ignoresTERM) { // its parent sends signals on
 			s.signal(w, unix.SIGHUP)
 			s.signal(w, unix.SIGCONT)
 		}
@@ -234,7 +235,7 @@ func (s *Session) kill(id uint32) {
 		select {
 		case <-w.proc.Done():
 		case <-time.After(KillAfter):
-			s.signal(w, unix.SIGKILL)
+			w.proc.KillJob()
 		}
 	}()
 }

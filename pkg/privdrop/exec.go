@@ -43,11 +43,11 @@ func Exec(s Spec) error {
 			return &DirError{s.Dir, s.Identity.UID, err}
 		}
 	}
-	return execute(s.Argv, environment(s.Env, s.Identity))
+	return Execute(s.Argv, environment(s.Env, s.Identity), syscall.Exec)
 }
 
-// execute is execvpe(3).
-func execute(argv, env []string) error {
+// Execute is execvpe(3), with exec in place of execve(2). Its error is an *ExecError.
+func Execute(argv, env []string, exec func(path string, argv, env []string) error) error {
 	var pathEnv string
 	for _, v := range env {
 		if value, ok := strings.CutPrefix(v, "PATH="); ok {
@@ -58,13 +58,16 @@ func execute(argv, env []string) error {
 	if err != nil {
 		return err
 	}
-	errno := errnoOf(syscall.Exec(path, argv, env))
+	errno := errnoOf(exec(path, argv, env))
 	if errno == syscall.ENOEXEC && isText(path) {
 		if !filepath.IsAbs(path) {
 			path = "./" + path // not an option of the shell
 		}
-		errno = errnoOf(syscall.Exec(shell, append([]string{shell, path}, argv[1:]...), env))
+		errno = errnoOf(exec(shell, append([]string{shell, path}, argv[1:]...), env))
 		path = shell
+	}
+	if errno == 0 {
+		return nil
 	}
 	return &ExecError{path, errno}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -46,6 +47,24 @@ func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.pid, sig) }
 
 // SignalGroup sends sig to the process's group, if the process was not reaped. Errors are Signal's.
 func (p *Process) SignalGroup(sig syscall.Signal) error { return p.kill(-p.pid, sig) }
+
+// Children are the processes that it is the parent of.
+func (p *Process) Children() (pids []int) {
+	for _, c := range processes() {
+		if c.ppid == p.pid && !c.dead() {
+			pids = append(pids, c.pid)
+		}
+	}
+	return pids
+}
+
+// KillJob kills the process, its children, and the groups that these lead.
+func (p *Process) KillJob() {
+	groups := append(p.Children(), p.pid)
+	p.reaper.signalSome(syscall.SIGKILL, func(q proc) bool {
+		return q.pid == p.pid || q.ppid == p.pid || slices.Contains(groups, q.pgrp)
+	})
+}
 
 func (p *Process) kill(target int, sig syscall.Signal) error {
 	p.reaper.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -23,6 +24,7 @@ import (
 type Reaper struct {
 	log    *slog.Logger
 	isInit bool        // PID 1 of its namespace
+	adopts bool        // what its descendants leave behind
 	spawns chan func() // run on the thread that is the parent of every child that has no other
 	as     func(pids []int, sig syscall.Signal) error
 
@@ -37,12 +39,22 @@ type Reaper struct {
 // writes a line there; children get the default action back. With its lock held it calls as, which signals, for a root
 // without CAP_KILL, processes that it may not signal. Negative numbers are process groups.
 func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reaper, error) {
-	r := &Reaper{log: log, isInit: os.Getpid() == 1, spawns: make(chan func()), as: as, procs: make(map[int]*Process)}
-	if !r.isInit {
+	if os.Getpid() != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, fmt.Errorf("become a subreaper: %w", err)
 		}
 	}
+	return begin(log, true, as), nil
+}
+
+// NewParent is New for who is the parent of one command, and adopts nothing: what that leaves behind goes on, as the
+// child of who reaps orphans here. It leads the session of the terminal that the command has.
+func NewParent(log *slog.Logger) *Reaper {
+	return begin(log, false, func([]int, syscall.Signal) error { return syscall.EPERM })
+}
+
+func begin(log *slog.Logger, adopts bool, as func([]int, syscall.Signal) error) *Reaper {
+	r := &Reaper{log: log, isInit: os.Getpid() == 1, adopts: adopts, spawns: make(chan func()), as: as, procs: make(map[int]*Process)}
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 
 	ended := make(chan os.Signal, 1)
@@ -59,7 +71,7 @@ func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reap
 			f()
 		}
 	}()
-	return r, nil
+	return r
 }
 
 // Command says what to start. The child leads a process group of its own.
@@ -70,10 +82,11 @@ type Command struct {
 	Dir   string     // empty means the caller's
 	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
 
-	// Foreground makes the child's process group the foreground group of the terminal, if one of the first three Files
-	// is our controlling terminal and we are in its foreground. Supervise takes the foreground back, for whoever else
-	// is in our group; the file has to stay open until then.
+	// Foreground makes the child's process group the foreground group of the terminal, if one of the first three Files,
+	// or TTY, is our controlling terminal and we are in its foreground. Supervise takes the foreground back, for whoever
+	// else is in our group; the file has to stay open until then.
 	Foreground bool
+	TTY        *os.File
 
 	Setsid bool // in a session of its own, without a terminal; Foreground has no effect then
 	Helper bool // it serves the caller, and is no part of the tree that Supervise signals and ends
@@ -117,7 +130,11 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 	}
 	if c.Foreground && !c.Setsid {
 		// Standard input may be redirected, and the terminal be on the others.
-		for _, fd := range attr.Files[:min(3, len(attr.Files))] {
+		terminals := slices.Clone(attr.Files[:min(3, len(attr.Files))])
+		if c.TTY != nil {
+			terminals = append(terminals, c.TTY.Fd())
+		}
+		for _, fd := range terminals {
 			if tty := int(fd); tty >= 0 && inForeground(tty) {
 				attr.Sys.Foreground, attr.Sys.Ctty = true, tty
 				break
@@ -136,7 +153,7 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 	signal.Notify(caught, syscall.SIGTTIN, syscall.SIGTTOU)
 	pid, err := syscall.ForkExec(c.Path, c.Args, attr)
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
-	runtime.KeepAlive(c.Files)
+	runtime.KeepAlive(c)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}

@@ -14,7 +14,9 @@ const (
 	hurry      = time.Second            // grace left after a second TERM
 	rekill     = 100 * time.Millisecond // between rounds of KILL: a tree that forks needs several
 	resumeRest = 200 * time.Millisecond // between resumptions, for a child that stops itself again and again
-	look       = 5 * time.Millisecond   // between looks at a tree that is about to end
+	look       = 5 * time.Millisecond   // between looks at a tree that is about to end, or to stop
+	allStop    = 200 * time.Millisecond // what the rest of main's group gets to stop as well
+	lateStop   = 10 * time.Second       // how long a member of the group is looked for that stops later still
 )
 
 // Options says how Supervise behaves. The zero value forwards nothing and never kills.
@@ -46,12 +48,13 @@ type supervision struct {
 	terms    int              // TERMs seen, and INTs after the first of them
 	deadline time.Time        // when the tree is killed; zero: never
 	kill     <-chan time.Time // at deadline
-	resume   <-chan time.Time // when a stopped main child may be resumed
+	stopped  time.Time        // when the main child last was
+	resume   <-chan time.Time // when it may be resumed
 	resumed  time.Time        // when that was last done
 }
 
-// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the tree, and returns
-// main's status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest
+// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the tree (but not for
+// NewParent), and returns main's status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest
 // is asked with TERM and killed after two seconds, or after Options.Grace if that is shorter.
 //
 // A main child that survives SIGKILL for two seconds is given up as dead by it, and the caller should exit.
@@ -69,6 +72,7 @@ func (r *Reaper) Supervise(main *Process, o Options) Status {
 		case sig := <-o.Signals:
 			s.forward(sig)
 		case <-s.main.stopped:
+			s.stopped = time.Now()
 			s.resume = time.After(resumeRest - time.Since(s.resumed))
 		case <-s.resume:
 			s.unstop()
@@ -91,8 +95,10 @@ func (r *Reaper) Supervise(main *Process, o Options) Status {
 					continue
 				}
 			}
-			s.takeTerminalBack()
-			s.endRest()
+			if s.adopts {
+				s.takeTerminalBack()
+				s.endRest()
+			}
 			return s.main.status
 		}
 	}
@@ -157,13 +163,35 @@ func (s *supervision) continueGroup() {
 	})
 }
 
+// unstop resumes main's group once all of it has stopped. ^Z stops all members, but one that catches it (less, vim) does
+// so by itself, a moment later: resumed too early, it would be stopped for good.
 func (s *supervision) unstop() {
+	began := time.Now()
 	all := processes()
 	self, main := all[os.Getpid()], all[s.main.pid]
-	if !main.stopped() {
+	stopped, running := 0, 0
+	for _, p := range all {
+		switch {
+		case p.pid != s.main.pid && p.pgrp != s.main.pid || p.dead():
+		case p.stopped():
+			stopped++
+		default:
+			running++
+		}
+	}
+	since := time.Since(s.stopped)
+	if main.stopped() && running > 0 && since < allStop {
+		s.resume = time.After(max(look, 4*time.Since(began))) // looking must not take all of the time
+		return
+	}
+	if stopped+running > 1 && since < lateStop {
+		s.resume = time.After(max(since, allStop))
+	}
+	if stopped == 0 {
 		return // somebody else has resumed it
 	}
-	if !s.isInit && s.terms == 0 && main.session == self.session && !orphaned(all, self) {
+	if main.stopped() && !s.isInit && s.terms == 0 && main.session == self.session && !orphaned(all, self) {
+		s.resume = nil
 		s.log.Debug("the agent is suspended: stopping, for the shell to continue")
 		if err := syscall.Kill(0, syscall.SIGSTOP); err != nil {
 			s.log.Warn("cannot stop", "error", err)

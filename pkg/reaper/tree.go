@@ -78,6 +78,16 @@ func belongs(all map[int]proc, self int, helpers map[int]bool) (tree []proc) {
 	return tree
 }
 
+// session selects the living processes of leader's session but leader.
+func session(all map[int]proc, leader proc) (rest []proc) {
+	for _, p := range all {
+		if p.session == leader.session && p.pid != leader.pid && !p.dead() {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
 // signalSome sends sig to each process of the tree that want selects (nil: to
 // all), and returns how many those are. With sig 0 it only counts.
 func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int) {
@@ -90,7 +100,12 @@ func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int) {
 	for pid, p := range r.procs {
 		helpers[pid] = p.helper
 	}
-	for _, p := range belongs(processes(), os.Getpid(), helpers) {
+	all := processes()
+	tree := belongs(all, os.Getpid(), helpers)
+	if !r.adopts { // members of the command's group may have lost their parent
+		tree = session(all, all[os.Getpid()])
+	}
+	for _, p := range tree {
 		if want != nil && !want(p) {
 			continue
 		}

@@ -88,6 +88,7 @@ func TestLabE60RunAgain(t *testing.T) {
 		"version":                        "0",
 		"guard":                          "64",
 		"__stage":                        "64",
+		"__parent":                       "64",
 		"__keeper {}":                    "77",
 	}
 	commands := strings.Join(slices.Sorted(maps.Keys(want)), "\n")

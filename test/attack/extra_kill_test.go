@@ -54,7 +54,7 @@ func TestLabX53KillForkBomb(t *testing.T) {
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.inSession()
 	w.guard()
-	w.limit("pids", 80)
+	w.limit("pids", 100)
 	const bomb = `trap "" HUP TERM; while :; do (while :; do sleep 1000 & done) 2>/dev/null; done`
 	if r := w.root("agent-init", "new", "bomb", "--", "sh", "-c", bomb); r.Code != 0 {
 		t.Fatal(r)

@@ -65,6 +65,9 @@ func TestLabX46OutOfMemory(t *testing.T) {
 	}
 	agent := find("agent", func(p inmate) bool { return p.uid == lab.AgentUID && strings.HasPrefix(p.args, "sh -c") })
 	server := find("session server", func(p inmate) bool { return strings.HasSuffix(p.args, "__sessions") })
+	find("parent of the agent that goes no earlier than the session server", func(p inmate) bool {
+		return strings.Contains(p.args, "__parent") && p.oomScore(t) == server.oomScore(t)
+	})
 	order := []int{keeper.oomScore(t), guard.oomScore(t), server.oomScore(t), agent.oomScore(t)}
 	for i := range order[1:] {
 		if order[i+1] <= order[i] {

@@ -23,6 +23,7 @@ type screenSpec struct {
 	live   *regexp.Regexp    // on the main screen, the first row that it draws again: above it is agent-init's start, and what a resize made of the rest
 	files  map[string]string // mounted, by their paths in the container
 	end    string            // what is typed to end it
+	sleep  []string          // the keys upon which it suspends itself
 }
 
 // onScreen is what an agent's image was seen to do on a terminal.
@@ -66,6 +67,7 @@ func testScreens(t *testing.T, e *engine, n *internet, a agentSpec, image string
 	if c.menu != "" {
 		s.compare(c, confined, direct, inside)
 	}
+	s.suspend(c, inside) // the other has nobody to resume it
 	for _, p := range []int{direct, inside} {
 		s.enters(p, question, fakellm.Text)
 	}
@@ -73,6 +75,16 @@ func testScreens(t *testing.T, e *engine, n *internet, a agentSpec, image string
 	end(direct)
 	return onScreen{inside: confined, alone: n.askedBy(addressAlone), end: func() { end(inside) },
 		queries: func() []string { return n.askedBy(addressConfined) }}
+}
+
+// suspend has the agent suspend itself. What is typed then may be shown by the terminal itself: only an answer shows that
+// the agent has gone on.
+func (s *screens) suspend(c screenSpec, pane int) {
+	s.Helper()
+	for _, key := range c.sleep {
+		s.keys(pane, key)
+	}
+	s.shows(pane, c.ready)
 }
 
 // compare holds the pane of a session against that of a terminal, cell by cell.

@@ -84,6 +84,31 @@ func testTerminal(t *testing.T, e *engine, start startArgs) {
 		c.typed("\x04")
 		c.wantExit(0)
 	})
+	// It stops its process group, as Claude Code does on ^Z, and does nothing until somebody has resumed it.
+	const suspendsItself = `trap back=1 CONT; stty raw -echo; printf ready; head -c 1 >/dev/null; stty sane -echo
+		kill -TSTP 0; until [ "$back" ]; do read -rt 0.1 none; done; echo resumed; read -r line; echo "heard $line"; exit 9`
+	suspended := func(t *testing.T, c *client) {
+		c.wait("ready")
+		c.typed("\x1a")
+		c.wait("resumed")
+		c.typed("one\n")
+		c.wait("heard one")
+		c.wantExit(9)
+	}
+	for _, session := range []string{"auto", "never"} {
+		t.Run("suspends-itself-"+session, func(t *testing.T) {
+			suspended(t, e.terminal(t, start(e.name(t), "-it", "-e", "AGENT_INIT_SESSION="+session, e.base, "bash", "-c", suspendsItself)))
+		})
+	}
+	t.Run("suspends-itself-exec", func(t *testing.T) {
+		name := e.name(t)
+		e.must(t, start(name, "-d", e.base, "sh", "-c", "echo ready; exec sleep 1000000")...)
+		e.logged(t, name, "ready")
+		exec := []string{"exec", "-it", name, "/usr/local/bin/agent-init", "exec"}
+		suspended(t, e.terminal(t, args(exec, []string{"--", "bash", "-c", suspendsItself})))
+		suspended(t, e.terminal(t, args(exec, []string{"-T", "--", "bash", "-c", suspendsItself})))
+		suspended(t, e.terminal(t, []string{"exec", "-it", name, "sh", "-c", `cd /; /usr/local/bin/agent-init exec -- bash -c "$0"; exit $?`, suspendsItself}))
+	})
 	t.Run("job-control", func(t *testing.T) {
 		c := e.terminal(t, start(e.name(t), "-it", "-e", "PS1=prompt:", "-e", "TERM=dumb", e.base, "bash", "--norc", "--noprofile", "--noediting", "-i"))
 		c.typed("stty -echo; echo begin $((1+1))\n")

@@ -131,7 +131,9 @@ const (
 
 // start starts the command. For each terminal of ours it has one of its own, which controls it.
 func (o *Terminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
-	order, err := wire.Memfd("stage", stage.Options{Spec: spec})
+	command := spec.Argv[0]
+	spec.Argv = stage.WithParent(spec.Argv, "auto")
+	order, err := wire.Memfd("stage", stage.Options{Spec: spec, Rank: stage.SessionGoes})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ func (o *Terminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) 
 		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: len(files) - 1},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", spec.Argv[0], err)
+		return nil, fmt.Errorf("start %s: %w", command, err)
 	}
 	return p, nil
 }
