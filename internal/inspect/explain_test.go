@@ -121,3 +121,28 @@ func TestExplainState(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainShortName: explain says how a short name is looked for, and whether any server knows it.
+func TestExplainShortName(t *testing.T) {
+	absent := audit.Event{Time: noon, Kind: audit.DNS, Verdict: audit.Allow, Name: "db", Reason: "A, " + audit.NoSuchName}
+	found := audit.Event{Time: noon, Kind: audit.DNS, Verdict: audit.Allow, Name: "db", IP: "10.0.0.1", Reason: "A, 1 of 1 addresses"}
+	for _, tc := range []struct {
+		log  []audit.Event
+		says bool
+	}{{nil, false}, {[]audit.Event{absent}, true}, {[]audit.Event{absent, found}, false}, {[]audit.Event{found, absent}, true}} {
+		p := publishedWith(t, "", tc.log)
+		var err error
+		p.policy, err = policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte("db:5432\nfull.svc.lab:80 private\n")}},
+			Resolv: policy.Resolv{Search: []string{"svc.lab"}, Ndots: 5}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got := explained(t, p, "db")
+		if !strings.Contains(got, "asked as     db.svc.lab, db: the first that exists\n") || strings.Contains(got, "no server knows the name") != tc.says {
+			t.Errorf("%+v: %s", tc.log, got)
+		}
+		if _, got := explained(t, p, "full:80"); !strings.HasPrefix(strings.TrimPrefix(got, "agent-init has not started: everything is refused. See agent-init status.\n"), "full.svc.lab 80/tcp: allowed") {
+			t.Error(got)
+		}
+	}
+}
