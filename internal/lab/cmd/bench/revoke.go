@@ -104,8 +104,22 @@ func (a *arrivals) take(key string, from io.Reader) {
 	}
 }
 
-// ServeHTTP answers what is asked anew. Of a flow it takes what comes, or says something again and again for as long as the
-// client reads: its write fails soon after nobody does.
+// watch notes what comes to the agent: once its side is cut, the server may not hear of it.
+func (a *arrivals) watch(key string, flow *lab.Process) {
+	for said := 0; ; time.Sleep(time.Millisecond) {
+		if n := len(flow.Stdout()); n > said {
+			a.note(key)
+			said = n
+		}
+		select {
+		case <-flow.Done():
+			return
+		default:
+		}
+	}
+}
+
+// ServeHTTP answers what is asked anew. Of a flow it takes what comes, or says something again and again.
 func (a *arrivals) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost:
@@ -128,7 +142,7 @@ func (a *arrivals) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
 		say = func() error { _, err := io.WriteString(conn, "\x81\x05tick\n"); return err }
 	}
-	for tick := time.Tick(20 * time.Millisecond); say() == nil; a.note(r.Host) {
+	for tick := time.Tick(20 * time.Millisecond); say() == nil; {
 		select {
 		case <-tick:
 		case <-r.Context().Done():
@@ -187,9 +201,9 @@ func measureRevoke(b *bench) {
 		}
 		// In the background, so that what is denied ends with its connection, and the loop goes on.
 		for _, r := range revoked {
-			for _, script := range []string{r.flow, "while :; do " + r.loop + " >/dev/null; sleep 0.02; done"} {
-				box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "bash", "-c", trickle + script}})
-			}
+			flow := box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "bash", "-c", trickle + r.flow}})
+			go a.watch(r.key, flow)
+			box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "bash", "-c", trickle + "while :; do " + r.loop + " >/dev/null; sleep 0.02; done"}})
 			for _, key := range []string{r.key, r.key + " anew"} {
 				_, before := a.of(key)
 				b.until(key, func() bool { _, n := a.of(key); return n > before+3 })
