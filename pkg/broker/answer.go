@@ -42,7 +42,7 @@ func (x *exchange) answering() (a *answer, ok bool) {
 		x.leave()
 	}
 	if unseen != nil {
-		a.fail(&no{&judge.Refusal{What: "busy", Text: "the kernel watches no more connections"}, true})
+		a.fail(refusal("busy", "the kernel watches no more connections"))
 		return nil, false
 	}
 	return a, true

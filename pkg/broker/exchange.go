@@ -182,7 +182,7 @@ func (x *exchange) spend(ctx context.Context) *no {
 	why, err := x.proxy.config.Spend(ctx, rt.Name, hold)
 	switch {
 	case err != nil:
-		return &no{&judge.Refusal{What: "busy", Text: "the limits of this route cannot be checked now"}, true}
+		return refusal("busy", "the limits of this route cannot be checked now")
 	case why != "":
 		return refusal("budget", why)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
 
@@ -18,12 +17,12 @@ func (x *exchange) fault(ctx context.Context, g goal, err error) *no {
 	case n != nil:
 		return n
 	case errors.Is(cause, errSilent):
-		return &no{&judge.Refusal{What: "late", Text: host + " was silent for too long"}, true}
+		return refusal("late", host+" was silent for too long")
 	case g.up.ctx.Err() != nil:
 		return refusal("server", "the policy has changed: this route is no more")
 	case cause != nil:
-		return &no{&judge.Refusal{What: gone, Text: "the client hung up"}, true}
+		return refusal(gone, "the client hung up")
 	}
 	f := onward.FaultOf(host, err)
-	return &no{&judge.Refusal{What: f.What(), Text: f.Text}, f.Again}
+	return refusal(f.What(), f.Text)
 }

@@ -151,9 +151,9 @@ func (c *consulting) read(ctx context.Context, resp *http.Response) ([]byte, err
 	case errors.Is(err, io.ErrShortBuffer):
 		return nil, refusal("server", fmt.Sprintf("what the registry answered has more than %d MiB", registry.MaxDocument>>20))
 	case err != nil:
-		return nil, &no{&judge.Refusal{What: "upstream", Text: "what the registry answered did not come whole"}, true}
+		return nil, refusal("upstream", "what the registry answered did not come whole")
 	}
 	return data, nil
 }
 
-var errDocuments = &no{&judge.Refusal{What: "busy", Text: "documents of registries fill the memory that there is for them, and this one was the slowest: ask for fewer at once"}, true}
+var errDocuments = refusal("busy", "documents of registries fill the memory that there is for them, and this one was the slowest: ask for fewer at once")

@@ -11,12 +11,9 @@ import (
 )
 
 // no is why a request is not answered by the API.
-type no struct {
-	*judge.Refusal
-	again bool // a client may try again by itself
-}
+type no struct{ *judge.Refusal }
 
-func refusal(what, text string) *no { return &no{Refusal: &judge.Refusal{What: what, Text: text}} }
+func refusal(what, text string) *no { return &no{&judge.Refusal{What: what, Text: text}} }
 
 // unclear is about an address that can't be asked.
 func unclear(err error) *no {
@@ -38,7 +35,7 @@ func badBody(err error) *no {
 	case errors.Is(err, errSlow):
 		return refusal("slow", err.Error())
 	case errors.Is(err, errBusy), errors.Is(err, room.ErrFull):
-		return &no{&judge.Refusal{What: "busy", Text: err.Error()}, true}
+		return refusal("busy", err.Error())
 	}
 	return refusal("body", err.Error())
 }
@@ -59,7 +56,7 @@ func (x *exchange) say(n *no) (status int, head http.Header, body []byte) {
 	}
 	status, kind, body := n.Response(shape, rules)
 	head = http.Header{"Content-Type": {kind}, "Content-Length": {strconv.Itoa(len(body))}}
-	if !n.again {
+	if !n.Temporary() {
 		head.Set("X-Should-Retry", "false") // the SDKs of Anthropic and OpenAI obey it
 	}
 	if status == http.StatusUpgradeRequired {

@@ -132,7 +132,7 @@ func (x *exchange) ended() *no {
 	case errors.As(cause, &changed):
 		return changed
 	case errors.Is(cause, errSilent):
-		return &no{&judge.Refusal{What: "late", Text: x.conn.name + " was silent for too long"}, true}
+		return refusal("late", x.conn.name+" was silent for too long")
 	}
 	return refusal(gone, "the client hung up")
 }
@@ -146,7 +146,7 @@ func (x *exchange) fault(err error) *no {
 		return over
 	}
 	f := onward.FaultOf(x.conn.name, err)
-	return &no{&judge.Refusal{What: f.What(), Text: f.Text}, f.Again}
+	return refusal(f.What(), f.Text)
 }
 
 // pass passes an answer on.

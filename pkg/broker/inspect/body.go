@@ -138,7 +138,7 @@ func (b *body) hold(h http.Header, query string, codings []string) *no {
 }
 
 // full is the refusal of a request that has to give its room to others.
-var full = &no{&judge.Refusal{What: "busy", Text: room.ErrFull.Error()}, true}
+var full = refusal("busy", room.ErrFull.Error())
 
 // badBody says why a body could not be read.
 func badBody(err error) *no {

@@ -78,7 +78,7 @@ func (s *Server) enter(x *exchange) *no {
 	case s.ended:
 		return refusal(gone, "the broker ends")
 	case s.flows.Len() >= maxUnder, s.users[x.conn.uid].requests >= maxUnderOfUser:
-		return &no{&judge.Refusal{What: "busy", Text: "too many requests to inspected names at once"}, true}
+		return refusal("busy", "too many requests to inspected names at once")
 	}
 	x.entered = true
 	s.uses(x.conn.uid, 0, 1)
@@ -212,7 +212,7 @@ func (x *exchange) spend() *no {
 	why, err := x.server.config.Spend(x.ctx, rt.Name, max(0, x.asked.ContentLength))
 	switch {
 	case err != nil:
-		return &no{&judge.Refusal{What: "busy", Text: "the limits of this route cannot be checked now"}, true}
+		return refusal("busy", "the limits of this route cannot be checked now")
 	case why != "":
 		return refusal("budget", why)
 	}

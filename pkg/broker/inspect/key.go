@@ -158,7 +158,7 @@ func (k *key) missing(shown bool) *no {
 	if !shown || k.credential.Secret() {
 		return nil
 	}
-	return &no{&judge.Refusal{What: "busy", Text: "the credential of route " + k.route.Name + " can't be had now"}, true}
+	return refusal("busy", "the credential of route "+k.route.Name+" can't be had now")
 }
 
 // put puts on what the route has: the credential if the token was shown, and what it adds in any case.

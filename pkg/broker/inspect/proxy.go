@@ -65,7 +65,7 @@ func (x *exchange) refusedByProxy(resp *http.Response) *no {
 	}
 	n := refusal("server", "by the upstream proxy: "+tunnel.Refusal(resp.StatusCode).Error())
 	if resp.StatusCode > 500 { // it was not reached
-		n.What, n.again = "upstream", true
+		n.What = "upstream"
 	}
 	return n
 }

@@ -11,15 +11,12 @@ import (
 )
 
 // no is why a request goes no further.
-type no struct {
-	*judge.Refusal
-	again bool // a client may try again by itself
-}
+type no struct{ *judge.Refusal }
 
 // gone is a refusal that nobody is told of.
 const gone = "gone"
 
-func refusal(what, text string) *no { return &no{Refusal: &judge.Refusal{What: what, Text: text}} }
+func refusal(what, text string) *no { return &no{&judge.Refusal{What: what, Text: text}} }
 
 // Error makes it one that a function returns.
 func (n *no) Error() string { return n.Text }
@@ -59,7 +56,7 @@ func (x *exchange) refuse(w http.ResponseWriter, n *no) {
 	}
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if !n.again {
+	if !n.Temporary() {
 		h.Set("X-Should-Retry", "false")
 	}
 	x.event.Status = status

@@ -33,6 +33,11 @@ const (
 	noVersion   = "age"      // a package that is too young, or that there is not
 )
 
+// Temporary says whether a client may try again by itself.
+func (f *Refusal) Temporary() bool {
+	return f.What == noUpstream || f.What == lateAnswer || f.What == busy
+}
+
 func refuse(what, format string, args ...any) *Refusal {
 	return &Refusal{What: what, Text: fmt.Sprintf(format, args...)}
 }

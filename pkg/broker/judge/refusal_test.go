@@ -98,3 +98,15 @@ func TestRefusalsSayWhat(t *testing.T) {
 		}
 	}
 }
+
+// TestTemporary: clients try again after a status of 500 and above. Just those refusals have one that another try may mend.
+func TestTemporary(t *testing.T) {
+	for _, what := range []string{overBudget, tooLarge, noWebSocket, noUpstream, lateAnswer, busy, slowRequest, badToken, noVersion, "server", "path", "tool"} {
+		for _, shape := range []route.Shape{route.PlainShape, route.AnthropicShape, route.OpenAIShape, route.GeminiShape, route.GitShape, route.TextShape, route.NPMShape} {
+			r := &Refusal{What: what}
+			if status, _, _ := r.Response(shape, route.Empty); (status >= 500) != r.Temporary() {
+				t.Errorf("%s, %v: status %d, temporary: %v", what, shape, status, r.Temporary())
+			}
+		}
+	}
+}
