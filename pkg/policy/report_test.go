@@ -58,7 +58,7 @@ func TestReportJSON(t *testing.T) {
 		`{"rule":"a.example required upgrade connect","source":"a.txt:3","target":"a.example","ports":["443/tcp","80/tcp"],"required":true,"upgrade":true,"connect":true},` +
 		`{"rule":"*.github.io","source":"a.txt:4","target":"*.github.io","ports":["443/tcp","80/tcp"]}],` +
 		`"settings":{"inbound":[],"selftest":{"reach":[],"block":[]},"dns":{"upstream":[],"max_ttl":"5m0s","qps":200},` +
-		`"limits":{"addrs_per_name":32,"leases":65536,"new_names_per_wildcard_per_minute":120},"log":{"stdout":false,"max_size":16777216,"files":3},"session":{"clipboard":true},"tls":{"ech":"pass"},"user_namespaces":true,"nice":10},` +
+		`"limits":{"addrs_per_name":32,"leases":65536,"new_names_per_wildcard_per_minute":120},"log":{"stdout":false,"max_size":16777216,"files":3},"session":{"clipboard":true},"tls":{"ech":"pass"},"user_namespaces":true,"nice":19},` +
 		`"warnings":["a.txt:4:1: anyone can have a name below github.io: list the names that the agent needs: \"*.github.io\""],` +
 		`"counts":{"files":1,"rules":4,"names":1,"wildcards":1,"addresses":1,"denied":1,"required":1}}`
 	if string(got) != want {

@@ -66,6 +66,6 @@ func defaults() (s Settings) {
 	s.Approvals.Most, s.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
 	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	s.TLS.ECH = "pass"
-	s.UserNamespaces, s.Nice = true, 10
+	s.UserNamespaces, s.Nice = true, 19
 	return s
 }

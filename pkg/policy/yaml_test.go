@@ -82,7 +82,7 @@ nice: 3
 }
 
 func TestYAMLDefaults(t *testing.T) {
-	want := Settings{Inbound: []Port{}, UserNamespaces: true, Nice: 10}
+	want := Settings{Inbound: []Port{}, UserNamespaces: true, Nice: 19}
 	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
 	want.Telemetry = Telemetry{Protocol: "http/protobuf", Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}

