@@ -187,11 +187,11 @@ var phrases = map[Launch]struct {
 		"-e %[1]s=%[2]s (compose: environment)",
 		"docker run %[1]s (compose: cap_add: [%[2]s])",
 		"docker run %[1]s, or more (compose: %[2]s)",
-		"take USER out of the image's Dockerfile, or start it with docker run --user 0 (compose: user: \"0\")",
+		"take USER out of the image's Dockerfile, or start it with docker run --user=0 (compose: user: \"0\")",
 	},
 	ByPodman: {
 		"-e %[1]s=%[2]s", "podman run %[1]s", "podman run %[1]s, or more",
-		"take USER out of the image's Dockerfile, or start it with podman run --user 0",
+		"take USER out of the image's Dockerfile, or start it with podman run --user=0",
 	},
 	ByKubernetes: {
 		"env: [{name: %[1]s, value: %[2]q}]",

@@ -28,6 +28,12 @@ func TestLaunch(t *testing.T) {
 		if s := l.AsRoot(); !strings.Contains(s, map[bool]string{true: "root", false: "USER"}[l == ByHand]) {
 			t.Errorf("%q: %s", l, s)
 		}
+		// An engine's own option may be called like a setting of ours.
+		for _, s := range []string{l.AsRoot(), l.Capabilities("NET_ADMIN"), l.MoreTasks(1), l.MoreFiles(1)} {
+			if got := l.Spell(s, func(string) bool { return true }); got != s {
+				t.Errorf("%q: %s became %s", l, s, got)
+			}
+		}
 	}
 }
 

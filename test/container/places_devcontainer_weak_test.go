@@ -45,7 +45,7 @@ func testDevcontainerFailsClosed(t *testing.T, d *devcontainers) {
 		{"first-process-is-not-root", func(t *testing.T, w *workspace) {
 			w.edit(t, config, `"remoteUser"`, `"containerUser": "agent", "remoteUser"`)
 		},
-			"needs root", "start the container as root"},
+			"needs root", "docker run --user=0"},
 		{"network-of-the-host", func(t *testing.T, w *workspace) {
 			w.edit(t, config, `"--cap-drop=ALL"`, `"--network=host", "--cap-drop=ALL"`)
 		}, "not the container's own network", "no --network host"},
