@@ -151,9 +151,9 @@ allowed    mode=word tools=[choice]
 turn       id status=word internal_chat_message_metadata_passthrough=passthrough
 calls      +turn call_id caller=caller namespace created_by
 caller     type=word caller_id
-passthrough turn_id create_time content_item_kinds=[word] content_item_metadata=[told]
+passthrough turn_id create_time content_token_count content_item_kinds=[word] content_item_metadata=[told]
 told       provenance=provenance
-provenance type=word hook namespace name
+provenance type=word hook namespace name from_additional_requirements
 configured effort=word summary=word context=word mode=word generate_summary=word
 item:        +turn role! content!=plain|[part] phase=word
 item:message +turn role! content=plain|[part] phase=word
