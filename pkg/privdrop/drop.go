@@ -33,7 +33,7 @@ func drop(s Spec) error {
 	// A session keyring of root's would go along. Where this is refused, as by container engines, so is every other use
 	// of keyrings; and the filter below denies them all.
 	_, _, _ = unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
-	if s.Nice > 0 {
+	if s.Nice > 0 && !OnGVisor() { // which shares processors as it likes, and refuses such limits
 		if err := standBack(s.Nice); err != nil {
 			return fmt.Errorf("stand back from others: %w", err)
 		}

@@ -22,7 +22,7 @@ func verify(s Spec) error {
 	if err := checkSecurebits(); err != nil {
 		return err
 	}
-	if s.Nice > 0 && !OnGVisor() { // which shares processors as it likes
+	if s.Nice > 0 && !OnGVisor() {
 		if err := standsBack(s.Nice); err != nil {
 			return err
 		}
