@@ -76,7 +76,8 @@ func TestLabX46OutOfMemory(t *testing.T) {
 	}
 	group := w.limit("memory", 128<<20)
 	w.demand(true)
-	if !eventually(2*time.Minute, func() bool { return oomKills(group) >= 20 || guards(t, w.agent) == nil }) {
+	// To look at all processes may take longer than that.
+	if !eventually(2*time.Minute, func() bool { return oomKills(group) >= 20 || guards(t, w.agent) == nil }) && oomKills(group) < 20 {
 		t.Errorf("memory was short %d times", oomKills(group))
 	}
 	select {

@@ -77,6 +77,7 @@ var writable = []string{"/dev/shm", "/etc", "/home", "/run", "/var/log", "/works
 
 type hunter struct {
 	forms  [][]byte
+	read   map[string]bool // processes whose memory was read: of the agent's own, which may be large
 	buf    []byte
 	looked int
 	bytes  int64
@@ -149,9 +150,14 @@ func (h *hunter) processes(files ...string) {
 	}
 }
 
-// memory reads what each process has mapped, but for files that anybody can read.
+// memory reads what each process has mapped, but for files that anybody can read. Threads have the memory of their process.
 func (h *hunter) memory() {
 	for _, dir := range others() {
+		of, _, _ := strings.Cut(dir, "/task/")
+		if h.read[of] {
+			h.looked++
+			continue
+		}
 		maps, err := os.ReadFile(dir + "/maps")
 		if err != nil {
 			continue
@@ -172,6 +178,10 @@ func (h *hunter) memory() {
 			h.reader(dir+"/mem", io.NewSectionReader(mem, int64(from), int64(to-from)), 64<<20)
 		}
 		mem.Close()
+		if h.read == nil {
+			h.read = map[string]bool{}
+		}
+		h.read[of] = true
 	}
 }
 
