@@ -97,22 +97,24 @@ test-prepare:
 
 ## test-unit: the tests that need no root, with the race detector
 test-unit:
-	CGO_ENABLED=1 $(GO) test -race -exec $(CURDIR)/test/leftovers.sh -skip '^(TestKernel|TestLab|TestContainer)' ./...
+	CGO_ENABLED=1 $(GO) test -race -exec $(CURDIR)/test/leftovers.sh -skip '^(TestKernel|TestLab|TestContainer|TestMemory)' ./...
 
 # The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
 # beside them.
 # An earlier agent-init has left its files where they are (test/leftovers.sh).
 test-race: build
-	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^TestContainer' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
+	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^(TestContainer|TestMemory)' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
+# What takes memory takes many times as much under it.
 # Of one package by itself, go prints a test's end when it comes.
 test-attack: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
 
 test-checks: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
+	$(GO) test -count=1 -run '^TestMemory' ./pkg/broker
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))

@@ -107,17 +107,6 @@ func (r *rig) post(length, n int) net.Conn {
 	return conn
 }
 
-// status is that of the answer on a connection.
-func status(t *testing.T, conn net.Conn) int {
-	t.Helper()
-	conn.SetReadDeadline(time.Now().Add(patience))
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode
-}
-
 // TestIdleBodies holds that bodies of which nobody knows the length, and of which next to nothing comes, stop no others.
 func TestIdleBodies(t *testing.T) {
 	r := start(t, newAPI(t, true, nil), func(s *setting) {

