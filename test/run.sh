@@ -227,7 +227,7 @@ alone() {
   esac
   # The tests above its own are named as well.
   only="^${2//\//\$/^}\$"
-  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#*/agent-init}"
+  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#github.com/agent-init/agent-init}"
 }
 
 # words TARGET LOG: of each test that failed in there, what it said, and how to run it alone; else the end of the log.
