@@ -53,9 +53,9 @@ type supervision struct {
 	resumed  time.Time        // when that was last done
 }
 
-// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the tree (but not for
-// NewParent), and returns main's status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest
-// is asked with TERM and killed after two seconds, or after Options.Grace if that is shorter.
+// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the tree, and returns main's
+// status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest is asked
+// with TERM and killed after two seconds, or after Options.Grace if that is shorter. A reaper by NewParent leaves the rest.
 //
 // A main child that survives SIGKILL for two seconds is given up as dead by it, and the caller should exit.
 //
