@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 at_once=$1
 shift
 streams=("$@")
+module=$(sed -n 's/^module //p' go.mod)
 read -ra targets <<<"$*"
 
 began=$SECONDS
@@ -225,9 +226,9 @@ alone() {
     test-attack | test-checks) ;;
     *) echo "make $1"; return ;;
   esac
-  # The tests above its own are named as well.
+  # The tests above its own are named as well. A package is named by its folder, whatever the module is called.
   only="^${2//\//\$/^}\$"
-  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#github.com/agent-init/agent-init}"
+  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#"$module"}"
 }
 
 # words TARGET LOG: of each test that failed in there, what it said, and how to run it alone; else the end of the log.
