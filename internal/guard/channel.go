@@ -73,7 +73,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if err := wire.ReadMemfd(file, &b); err != nil {
 		return err
 	}
-	p, err := policy.Parse(&b, allowlist.Files)
+	p, err := g.policy.Load().Next(&b, allowlist.Files)
 	if err != nil {
 		return err
 	}

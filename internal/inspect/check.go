@@ -66,7 +66,7 @@ func Check(dir, ceiling string, files []string, effective bool) (Checked, error)
 	c := Checked{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
 	p, err := policy.Parse(b, allowlist.Files)
 	if err == nil {
-		err = b.CheckPhases(allowlist.Files)
+		err = p.CheckPhases(b, allowlist.Files)
 	}
 	switch {
 	case err == nil:

@@ -50,14 +50,15 @@ type book struct {
 func (b *book) now() *inForce          { return b.present.Load() }
 func (b *book) policy() *policy.Policy { return b.now().policy }
 
-func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
-	b := grants.Over(files)
-	p, err := policy.Parse(b, allowlist.Files)
+// over puts grants on top of files, which are those in force or come after them.
+func (b *book) over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
+	all := grants.Over(files)
+	p, err := b.policy().Next(all, allowlist.Files)
 	if err != nil {
 		return nil, fault.New(fault.Policy, "end the grant that is named (agent-init grants --end NUMBER), or take back what was changed",
 			"grants and policy don't go together\n%w", err)
 	}
-	return &inForce{b, p, grants}, nil
+	return &inForce{all, p, grants}, nil
 }
 
 // read reads what is to be in force. With an error, the bundle has the ceiling, if that is right, and perhaps no more.
@@ -72,7 +73,7 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	}
 	p, routesWrong, err := b.parse(files)
 	if err == nil {
-		err = files.CheckPhases(allowlist.Files)
+		err = p.CheckPhases(files, allowlist.Files)
 	}
 	if _, is := errors.AsType[*policy.CeilingError](err); is {
 		return nil, nil, container.ReadFault(err)
@@ -106,16 +107,22 @@ func (b *base) recordPolicy(p *policy.Policy, signed policy.Signed, what string)
 }
 
 // change changes what is in force. What that ends has ended when do returns: only then comes what takes longer for what the
-// agent has made, and no newer change waits for it. Then change waits for the guard to have it.
+// agent has made, and no newer change waits for it. Then change waits for the guard to have it, and says what is in force:
+// a long policy takes long to write, which takes processors away from the guard.
 func (k *keeper) change(ctx context.Context, do func() (taken <-chan wire.Message, err error)) error {
 	k.book.changing.Lock()
+	before := k.book.now()
 	taken, err := do()
+	changed := k.book.now() != before
 	k.publish()
 	k.book.changing.Unlock()
 	if k.leases.settle(context.WithoutCancel(ctx)) {
 		k.publishLeases(^uint64(0)) // explain shows no lease that has just ended
 	}
 	k.guard.awaitTaken(taken)
+	if changed {
+		k.publishPolicy()
+	}
 	return err
 }
 
@@ -171,7 +178,7 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	}
 	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
 		var err error
-		if next, err = over(files, next.grants); err != nil {
+		if next, err = k.book.over(files, next.grants); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +192,6 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	k.recordPolicy(next.policy, files.Signed, what)
 	k.book.tellPhase(files)
 	k.book.notifier.look()
-	k.publishPolicy(k.config.PolicyDir, next)
 	k.book.announce(next.grants)
 	if k.broker != nil && files.Phase != policy.Sealed {
 		k.unless(k.agent.publishAgent(), "how the agent is confined") // its environment names the routes
@@ -205,7 +211,7 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]a
 		if made, gone := grants.SavedSince(k.book.now().grants); len(made)+len(gone) > 0 {
 			return k.saveGrants(ctx, grants, made, gone, events)
 		}
-		next, err := over(k.book.files, grants)
+		next, err := k.book.over(k.book.files, grants)
 		if err != nil {
 			return nil, err
 		}
@@ -215,7 +221,6 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]a
 		} else {
 			k.update(func(s *state.State) { s.Policy.Counts = next.policy.Counts() })
 			k.book.cutsPaid(events)
-			k.publishPolicy(k.config.PolicyDir, next)
 		}
 		k.book.announce(k.book.now().grants)
 		return taken, err

@@ -62,7 +62,7 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 	old := *k.book.files
 	old.Ceiling, old.Signed = files.Ceiling, files.Signed
 	adopt := func() error {
-		p, err := policy.Parse(&old, allowlist.Files)
+		p, err := k.book.policy().Next(&old, allowlist.Files)
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func places(r route.Route) string {
 	return strings.Join(all, ", ")
 }
 
-// absent is for policy.ParseWith: it reads the credentials of routes, and says which optional ones have none.
+// absent is for policy.NextWith: it reads the credentials of routes, and says which optional ones have none.
 func (c *credentials) absent(routes []policy.PlacedRoute) (names []string, wrong policy.ErrorList) {
 	loggedIn := map[string]string{} // by the file of the login
 	for _, r := range routes {

@@ -110,7 +110,7 @@ func TestCredentialsAbsent(t *testing.T) {
 
 // TestDress: the agent gets what points its clients to the broker, and no credential, whatever was set.
 func TestDress(t *testing.T) {
-	p, err := policy.ParseWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte("broker:\n  anthropic: {credential: env:MY_KEY}\n")}}}, nil,
+	p, err := new(policy.Policy).NextWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte("broker:\n  anthropic: {credential: env:MY_KEY}\n")}}}, nil,
 		func([]policy.PlacedRoute) ([]string, policy.ErrorList) { return nil, nil })
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestDress(t *testing.T) {
 func TestRoutesOf(t *testing.T) {
 	c := newCredentials(&base{publisher: &publisher{}, config: Config{Environ: map[string]string{"K": "sk-0123456789-0123456789"}}, mode: "run"}, hindrance{})
 	text := "domains: [api.openai.com unbrokered]\nbroker:\n  anthropic: {credential: env:K}\n  openai: {credential: env:NONE, optional: true}\n"
-	p, err := policy.ParseWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil, c.absent)
+	p, err := new(policy.Policy).NextWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil, c.absent)
 	if err != nil {
 		t.Fatal(err)
 	}

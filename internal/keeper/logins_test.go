@@ -84,7 +84,7 @@ func TestKeepLogin(t *testing.T) {
 // TestKeepLoginPace: a broker that was taken over does not have the keeper write without end.
 func TestKeepLoginPace(t *testing.T) {
 	c, _, file := loginVault(t)
-	p, err := policy.ParseWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte("broker:\n  anthropic: {credential: \"login:" + file + "\"}\n")}}}, nil,
+	p, err := new(policy.Policy).NextWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte("broker:\n  anthropic: {credential: \"login:" + file + "\"}\n")}}}, nil,
 		func([]policy.PlacedRoute) ([]string, policy.ErrorList) { return nil, nil })
 	if err != nil {
 		t.Fatal(err)

@@ -100,9 +100,8 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 func (k *keeper) publishAll() uint64 {
 	k.book.changing.Lock()
 	defer k.book.changing.Unlock()
-	present := k.book.now()
-	k.publishPolicy(k.config.PolicyDir, present)
-	k.publishGrants(present.grants)
+	k.publishPolicy()
+	k.publishGrants(k.book.now().grants)
 	return k.publishLeases(^uint64(0))
 }
 

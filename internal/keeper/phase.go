@@ -47,7 +47,7 @@ func (b *book) ofOtherPhases() (names []string) {
 		if other.Phase = phase; other.Phases[phase] == nil {
 			continue
 		}
-		p, err := policy.Parse(&other, allowlist.Files) // as it was when it was read
+		p, err := here.policy.Next(&other, allowlist.Files) // as it was when it was read
 		for i := 0; err == nil && i < len(p.Names) && len(names) < most; i++ {
 			if name := p.Names[i].Name; !here.policy.Lookup(name).Allowed && !slices.Contains(names, name) {
 				names = append(names, name)
@@ -68,7 +68,11 @@ func (b *book) tellPhase(files *policy.Bundle) {
 
 // parse is policy.Parse of files, with the credentials as they are now.
 func (b *book) parse(files *policy.Bundle) (p *policy.Policy, routesWrong bool, err error) {
-	p, err = policy.ParseWith(files, allowlist.Files, func(routes []policy.PlacedRoute) ([]string, policy.ErrorList) {
+	before := &policy.Policy{}
+	if now := b.now(); now != nil {
+		before = now.policy
+	}
+	p, err = before.NextWith(files, allowlist.Files, func(routes []policy.PlacedRoute) ([]string, policy.ErrorList) {
 		absent, wrong := b.credentials.absent(routes)
 		routesWrong = wrong != nil
 		return absent, wrong

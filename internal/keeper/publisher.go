@@ -25,8 +25,9 @@ type publisher struct {
 	record audit.Recorder
 	dir    state.Dir
 
-	writing sync.Mutex  // one writer of files at a time
-	owed    atomic.Bool // of the files, one could not be written
+	writing   sync.Mutex  // one writer of files at a time
+	rendering sync.Mutex  // one of the policy
+	owed      atomic.Bool // of the files, one could not be written
 
 	mu     sync.Mutex
 	state  state.State
@@ -148,11 +149,16 @@ func (p *publisher) publishLeases(before uint64) uint64 {
 	return now
 }
 
-// publishPolicy writes the policy, and what agents are told about it. One change at a time calls it.
-func (p *publisher) publishPolicy(dir string, f *inForce) {
-	p.unless(p.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, dir, f.bundle.Hosts, f.policy) }), "the policy")
-	p.unless(p.dir.WriteWith(state.ReadmeFile, 0o644, func(w io.Writer) error {
-		return writeReadme(w, f.policy, f.grants.List, p.status().Monitor)
+// publishPolicy writes the policy that is in force, and what agents are told about it.
+func (k *keeper) publishPolicy() {
+	k.rendering.Lock() // whoever is last writes what is in force
+	defer k.rendering.Unlock()
+	f := k.book.now()
+	k.unless(k.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error {
+		return state.WriteRules(w, k.config.PolicyDir, f.bundle.Hosts, f.policy)
+	}), "the policy")
+	k.unless(k.dir.WriteWith(state.ReadmeFile, 0o644, func(w io.Writer) error {
+		return writeReadme(w, f.policy, f.grants.List, k.status().Monitor)
 	}), "what agents are told")
 }
 

@@ -118,7 +118,7 @@ func TestReducedRoutes(t *testing.T) {
 	read := func(text string) (*policy.Policy, *credentials, error) {
 		b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler)}, config: Config{Environ: map[string]string{"KEY": "sk-ant-1234567890"}}}
 		c := newCredentials(b, insideGVisor)
-		p, err := policy.ParseWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil, c.absent)
+		p, err := new(policy.Policy).NextWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil, c.absent)
 		return p, c, err
 	}
 	_, c, err := read("domains: [ok.test]\nbroker:\n  anthropic: {credential: 'env:KEY'}\n")

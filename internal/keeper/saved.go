@@ -66,7 +66,7 @@ func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone [
 	if lost, _ := (grant.Book{List: made}).SavedSince(grants); len(lost) > 0 { // never, see FuzzSaved
 		return nil, fmt.Errorf("%w: %s is read as something else", errNotSaved, lost[0].Target)
 	}
-	next, err := over(files, grants)
+	next, err := k.book.over(files, grants)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,6 @@ func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone [
 		k.book.files = files
 		k.update(func(s *state.State) { s.Policy.Counts = next.policy.Counts() })
 		k.book.cutsPaid(events)
-		k.publishPolicy(k.config.PolicyDir, next)
 		k.book.announce(next.grants)
 	case cuts: // the file says so already, and so will whatever comes into force next
 		k.book.files = files

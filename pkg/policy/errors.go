@@ -60,6 +60,16 @@ func (p *problems) add(e Error) {
 	p.list = append(p.list, e)
 }
 
+// join adds all of o.
+func (p *problems) join(o problems) {
+	for _, e := range o.list[:min(len(o.list), maxErrors)] {
+		p.add(e)
+	}
+	for range o.more {
+		p.add(Error{})
+	}
+}
+
 // count is how many there were.
 func (p *problems) count() int { return len(p.list) + p.more }
 

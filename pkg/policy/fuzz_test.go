@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,6 +149,7 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 		}
 	}
 	checkRoutes(t, p)
+	checkNext(t, p, &Bundle{Files: []File{{Name: file, Data: []byte(data)}}, Hosts: []byte(data)})
 	text := effective(t, p)
 	again, err := Parse(&Bundle{Files: []File{{Name: "again.txt", Data: []byte(text)}}}, nil)
 	if err != nil {
@@ -155,6 +157,33 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 	}
 	if bare(again) != bare(p) {
 		t.Fatalf("what is written reads differently:\n%s\nbut was\n%s", bare(again), strings.TrimSpace(bare(p)))
+	}
+}
+
+// checkNext holds that what comes after p, which was read from b, is the same as if it had been read by itself, and p what it was.
+func checkNext(t *testing.T, p *Policy, b *Bundle) {
+	t.Helper()
+	first := b.Files[0]
+	for what, files := range map[string][]File{
+		"the same":         b.Files,
+		"a denial":         append(slices.Clip(b.Files), File{"grants", []byte("!a.test\n!@npm\n!10.0.0.0/8\n")}),
+		"presets before":   append([]File{{"0.txt", []byte("@npm\n@github\nb.test required\n")}}, b.Files...),
+		"requests beside":  append(slices.Clip(b.Files), File{"z.txt", []byte("c.test GET /x\nb.example GET /\n")}),
+		"errors beside":    append(slices.Clip(b.Files), File{"z.txt", []byte("*.com\n")}),
+		"something else":   {{first.Name, []byte("d.test\n")}},
+		"under other name": {{"other.txt", first.Data}},
+		"twice":            {first, {first.Name, []byte("d.test\n")}, first},
+	} {
+		next := *b
+		next.Files = files
+		got, gotErr := p.Next(&next, allowlist.Files)
+		want, wantErr := Parse(&next, allowlist.Files)
+		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s: after another it is\n%+v, %v, by itself\n%+v, %v", what, got, gotErr, want, wantErr)
+		}
+	}
+	if was, err := Parse(b, allowlist.Files); err != nil || !reflect.DeepEqual(p, was) {
+		t.Fatalf("%v: a policy that came after it has changed it:\n%+v\nwas\n%+v", err, p, was)
 	}
 }
 

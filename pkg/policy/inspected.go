@@ -223,11 +223,17 @@ func (p *Policy) unmixed(ps *parser) {
 		return
 	}
 	var asked, plain index
+	beside := map[string]bool{}
 	for _, r := range p.rules {
-		switch {
-		case r.Inspects():
+		if r.Inspects() {
 			asked.keep(r)
-		case !r.Deny && r.Name != "":
+			for _, form := range p.besideForms(r) {
+				beside[form.Name] = true
+			}
+		}
+	}
+	for _, r := range p.rules {
+		if !r.Inspects() && !r.Deny && r.Name != "" && (r.Wildcard || beside[r.Name]) {
 			plain.add(r)
 		}
 	}

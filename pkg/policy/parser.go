@@ -26,13 +26,15 @@ type parser struct {
 	resolv      Resolv
 	set         map[string]Source // where each setting was made, and each item of one
 	errs, warns problems
+
+	before, lists map[string]entryList // by file: of the policy before, and what was read now
 }
 
 func newParser(presets fs.FS) *parser {
 	if presets == nil {
 		presets = embed.FS{}
 	}
-	return &parser{presets: presets, expanded: map[string]bool{}, settings: defaults(), set: map[string]Source{}}
+	return &parser{presets: presets, expanded: map[string]bool{}, settings: defaults(), set: map[string]Source{}, lists: map[string]entryList{}}
 }
 
 func (ps *parser) file(f File) {
@@ -48,7 +50,7 @@ func (ps *parser) file(f File) {
 	case ".yaml", ".yml", ".json":
 		ps.yaml(f)
 	default:
-		eachLine(string(f.Data), func(line, col int, entry string) { ps.entry(&Rule{Source: Source{f.Name, line, col}, Text: entry}) })
+		ps.list(f)
 	}
 }
 

@@ -106,8 +106,9 @@ func (ps *parser) phase(b *Bundle) (files int) {
 	return len(b.Files) + len(own)
 }
 
-// CheckPhases says what is wrong with the phases that b is not in. The error is one of Parse.
-func (b *Bundle) CheckPhases(presets fs.FS) error {
+// CheckPhases says what is wrong with the phases of the bundle that p was read from, but for the one that it is in. The
+// error is one of Parse.
+func (p *Policy) CheckPhases(b *Bundle, presets fs.FS) error {
 	if b.Phases == nil {
 		return nil
 	}
@@ -117,7 +118,7 @@ func (b *Bundle) CheckPhases(presets fs.FS) error {
 		}
 		other := *b
 		other.Phase = name
-		if _, err := Parse(&other, presets); err != nil {
+		if _, err := p.Next(&other, presets); err != nil {
 			return err
 		}
 	}

@@ -63,9 +63,9 @@ func TestCheckPhases(t *testing.T) {
 	} {
 		for _, at := range []string{Setup, Run, Verify, Sealed} {
 			b := phased(at, tt.setup, tt.verify)
-			_, err := Parse(b, nil)
+			p, err := Parse(b, nil)
 			if err == nil {
-				err = b.CheckPhases(nil)
+				err = p.CheckPhases(b, nil)
 			}
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%s, in %s: %v, want %q", name, at, err, tt.want)

@@ -78,6 +78,8 @@ type Policy struct {
 	cuts    []Cut
 	missed  []*Rule // required, and above the ceiling
 	written []*Rule // as files have them, if there is a ceiling
+
+	lists map[string]entryList // what was read from each list of entries, for Next
 }
 
 // Decision is the answer to "may this be connected to?".
@@ -117,8 +119,11 @@ type Counts struct {
 
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
 // which allows nothing. The error is an ErrorList with everything that is wrong in any file, or a *CeilingError.
-func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
-	return ParseWith(b, presets, func([]PlacedRoute) ([]string, ErrorList) { return b.Absent, nil })
+func Parse(b *Bundle, presets fs.FS) (*Policy, error) { return new(Policy).Next(b, presets) }
+
+// Next is Parse of a bundle in the place of the one that p was read from. Lists of entries that are the same take no time.
+func (p *Policy) Next(b *Bundle, presets fs.FS) (*Policy, error) {
+	return p.NextWith(b, presets, func([]PlacedRoute) ([]string, ErrorList) { return b.Absent, nil })
 }
 
 // PlacedRoute is a route of the broker, and where it says where its credential is, or is written.
@@ -127,15 +132,15 @@ type PlacedRoute struct {
 	Source Source
 }
 
-// ParseWith is Parse for who has the credentials: absent is told all routes, and says the names of the optional ones
+// NextWith is Next for who has the credentials: absent is told all routes, and says the names of the optional ones
 // whose credential is not there, and what is wrong with others. The names are b.Absent from then on.
-func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, ErrorList)) (*Policy, error) {
+func (p *Policy) NextWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, ErrorList)) (*Policy, error) {
 	ceiling, err := parseCeiling(b.Ceiling, presets, parseHosts(string(b.Hosts)))
 	if err != nil {
 		return nil, err
 	}
 	ps := newParser(presets)
-	ps.resolv = b.Resolv
+	ps.before, ps.resolv = p.lists, b.Resolv
 	files := ps.phase(b)
 	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
@@ -153,16 +158,17 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 	if b.Phase == Sealed {
 		ps.rules, ps.routes = nil, nil
 	}
-	p, err := ps.policy(files, b.Hosts, ceiling)
+	next, err := ps.policy(files, b.Hosts, ceiling)
 	if err != nil {
 		return nil, err
 	}
+	next.lists = ps.lists
 	for _, w := range b.Warnings {
 		ps.warns.add(w)
 	}
-	p.warn(ps)
-	p.Warnings = ps.warns.list
-	return p, nil
+	next.warn(ps)
+	next.Warnings = ps.warns.list
+	return next, nil
 }
 
 // policy is what was read, below a ceiling, or what is wrong with it. No policy is made in another way.

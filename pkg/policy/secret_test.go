@@ -67,11 +67,11 @@ func TestReadSecret(t *testing.T) {
 	}
 }
 
-// TestParseWith: who has the credentials is asked once, about all routes, and says which are left out.
-func TestParseWith(t *testing.T) {
+// TestNextWith: who has the credentials is asked once, about all routes, and says which are left out.
+func TestNextWith(t *testing.T) {
 	b := &Bundle{Files: []File{{Name: "policy.yaml", Data: []byte("broker:\n  openai:\n    optional: true\n  anthropic:\n    credential: env:A\n")}}}
 	var asked []string
-	p, err := ParseWith(b, nil, func(routes []PlacedRoute) ([]string, ErrorList) {
+	p, err := new(Policy).NextWith(b, nil, func(routes []PlacedRoute) ([]string, ErrorList) {
 		for _, r := range routes {
 			asked = append(asked, r.Name+" "+r.Source.String())
 		}
@@ -98,7 +98,7 @@ func TestParseWith(t *testing.T) {
 			t.Errorf("present and absent are %s", got)
 		}
 	}
-	if _, err := ParseWith(b, nil, func(r []PlacedRoute) ([]string, ErrorList) {
+	if _, err := new(Policy).NextWith(b, nil, func(r []PlacedRoute) ([]string, ErrorList) {
 		return nil, ErrorList{{Source: r[1].Source, Text: r[1].Name, Message: "its credential is not there"}}
 	}); err == nil || err.Error() != `policy.yaml:5:5: its credential is not there: "anthropic"` {
 		t.Errorf("got %v", err)
