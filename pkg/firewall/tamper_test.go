@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -141,7 +142,8 @@ func TestKernelOwner(t *testing.T) {
 		apply(t, f, Config{Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}}, leaseOf(other6, unix.IPPROTO_TCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
 		fmt.Println("applied")
-		select {} // until killed
+		defer runtime.KeepAlive(f) // collected, its socket is closed, and with that the table has no owner
+		select {}                  // until killed
 	}
 	l := newLab(t)
 	l.serve(443)
