@@ -25,7 +25,7 @@ PARALLEL    ?= $(shell nproc)
 RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
-PLACES       = docker compose devcontainer podman rootless kubernetes
+PLACES      ?= docker compose devcontainer podman rootless kubernetes
 VARIANTS     = $(shell awk '!/^\#/ {print $$1}' images/variants)
 AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 
@@ -74,16 +74,26 @@ demo: build
 	@test/prepare.sh base
 	@$(GO) run ./internal/lab/cmd/demo
 
-## test: unit tests, the network lab, Claude Code in a container and in a devcontainer (needs root; installs what it lacks)
+# What test-prepare installs, see test/prepare.sh.
+PREPARE     ?= all
+
+## test: unit tests, agent-init between networks, the real Claude Code in a container (needs root; installs what it lacks)
+test: export PREPARE = test
 test:
-	@test/run.sh 2 "test-claude test-devcontainer" test-race test-attack test-checks
+	@test/run.sh 2 test-claude "test-spine test-unit"
 
 # What comes after another in a stream has its engine, and the images that it has built.
-## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
+## test-all: what finds our faults: attacks over each packet filter and in each mode, races, containers, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-places test-agents "test-container test-images" test-attack "test-gvisor lint test-exporter" test-race \
+	@test/run.sh 3 test-places test-container test-attack "test-gvisor lint test-exporter" test-race \
 		test-checks test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
+test-all: export PLACES = docker devcontainer
+
+## test-release: the rest, weekly and before each release: each image, agent and place (needs root)
+test-release: export PARALLEL = 2
+test-release:
+	@test/run.sh 2 test-places "test-agents test-images"
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:
@@ -93,11 +103,15 @@ test-otel: build
 	cd test/otelcheck && AGENT_INIT_EXPORTER_BIN=$(CURDIR)/bin/agent-init-exporter AGENT_INIT_EXPORTER_VERSION=$(VERSION) $(GO) test -count=1 -timeout 60m -v ./...
 
 test-prepare:
-	@test/prepare.sh all
+	@test/prepare.sh $(PREPARE)
 
-## test-unit: the tests that need no root, with the race detector
+## test-unit: the tests that need neither a network of their own nor other people's programs; as root, all of them run
 test-unit:
-	CGO_ENABLED=1 $(GO) test -race -exec $(CURDIR)/test/leftovers.sh -skip '^(TestKernel|TestLab|TestContainer|TestMemory)' ./...
+	$(GO) test -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' ./...
+
+# One box between the lab's networks: what is allowed arrives, and nothing else does.
+test-spine: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -run '^TestLab(Spine|Works)' ./test/attack
 
 # The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
 # beside them.
@@ -213,7 +227,7 @@ $(TOOLS)/actionlint:
 ## oracle: a million mutations of the question for the clipboard, given to a real tmux and a real xterm
 oracle:
 	test/prepare.sh oracle
-	go test -count=1 -v -timeout 60m -run TestOracle ./pkg/session/terminal -xterm -mutations 1000000
+	go test -count=1 -v -timeout 60m -run TestPeerOracle ./pkg/session/terminal -xterm -mutations 1000000
 
 ## fuzz: every fuzz target, for FUZZTIME each (30s)
 fuzz:
@@ -282,5 +296,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|oracle|scorecard|clients|all
+# Installs what a task lacks on a Debian machine: prepare.sh base|test|lint|bench|peers|oracle|scorecard|clients|all
 # It says what it installs, and does nothing if all is there.
 set -euo pipefail
 
@@ -22,6 +22,7 @@ clients="curl git git-lfs /usr/sbin/apache2 /usr/sbin/nginx nghttpx wget node ja
 clients+=" /usr/lib/python3/dist-packages/websockets /usr/lib/python3/dist-packages/grpc npm mvn /usr/lib/python3/dist-packages/pip"
 case ${1:-all} in
   base) need="ip nsenter curl" ;;
+  test) need="ip nsenter curl git python3 debootstrap npm" ;;
   lint) need="shellcheck git" ;;
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux $squid haproxy mitmdump" ;;
   peers) need="tini dumb-init catatonit" ;;
@@ -29,7 +30,7 @@ case ${1:-all} in
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   clients) need=$clients ;;
   all) need="$clients chromium ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd $squid mitmdump" ;;
-  *) echo "usage: prepare.sh base|lint|bench|peers|oracle|scorecard|clients|all" >&2; exit 64 ;;
+  *) echo "usage: prepare.sh base|test|lint|bench|peers|oracle|scorecard|clients|all" >&2; exit 64 ;;
 esac
 
 pairs=()

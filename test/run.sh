@@ -223,7 +223,7 @@ alone() {
   local cgo=0 race='' only
   case $1 in
     test-race) cgo=1 race='-race ' ;;
-    test-attack | test-checks) ;;
+    test-attack | test-checks | test-unit | test-spine) ;;
     *) echo "make $1"; return ;;
   esac
   # The tests above its own are named as well. A package is named by its folder, whatever the module is called.

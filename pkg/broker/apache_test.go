@@ -51,8 +51,8 @@ ScriptAlias / %[5]s/
 </Directory>
 `
 
-// TestGitApache clones and pushes by way of Apache, also what is larger than a request that git sends in one piece.
-func TestGitApache(t *testing.T) {
+// TestPeerApache clones and pushes by way of Apache, also what is larger than a request that git sends in one piece.
+func TestPeerApache(t *testing.T) {
 	server := mustrun.Tool(t, "/usr/sbin/apache2")
 	for _, protocols := range []string{"http/1.1", "h2 http/1.1"} {
 		t.Run(strings.Fields(protocols)[0], func(t *testing.T) {

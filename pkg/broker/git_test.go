@@ -210,8 +210,8 @@ func TestGitSubmodules(t *testing.T) {
 	}
 }
 
-// TestGitLFS pushes and fetches a large file by git-lfs.
-func TestGitLFS(t *testing.T) {
+// TestPeerGitLFS pushes and fetches a large file by git-lfs.
+func TestPeerGitLFS(t *testing.T) {
 	mustrun.Tool(t, "git-lfs")
 	f := host(t, true)
 	f.Repo(t, "org/one.git")

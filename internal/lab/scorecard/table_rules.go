@@ -108,7 +108,7 @@ func ruleAttacks() []Attack {
 				`speak -esc 'CONNECT {ruled}:443 HTTP/1.1\r\nHost: {ruled}\r\n\r\n{bad}' {ruled}`, `speak -esc 'SSH-2.0-{bad}\r\n' {ruled}`, `speak -esc 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{bad}' {ruled}`,
 				frames(":method: CONNECT", ":protocol: websocket", scheme, authority, path), `tcp -esc 'GET /{bad} HTTP/1.1\r\nHost: {ruled}\r\n\r\n' {ruled4}:443`, "http http://{ruled}/{bad}"}, "TestLabInspectedHostile"),
 		{ID: "R10", Title: "floods of frames and of heads", Why: "a load", Tests: []string{"TestLabInspectedFloods", "TestLabInspectedUnread"}},
-		{ID: "R11", Title: "the authority's key, and certificates for other names", Why: "by other programs", Tests: []string{"TestLabInspectedKeys", "TestClientsConstrained"}},
+		{ID: "R11", Title: "the authority's key, and certificates for other names", Why: "by other programs", Tests: []string{"TestLabInspectedKeys", "TestPeerClients"}},
 		{ID: "R12", Title: "a push of git's to another ref, or another repository", Why: "by other programs", Tests: []string{"TestLabGit", "TestPush", "TestUploads", "FuzzPush"}},
 	}
 }

@@ -44,9 +44,9 @@ func shot(t *testing.T, tab *browser.Tab, name string) {
 	}
 }
 
-// TestAPersonAnswers does in a browser what a person does: opens the address, sees what an agent asks for, and allows
+// TestPeerPageAnswers does in a browser what a person does: opens the address, sees what an agent asks for, and allows
 // it.
-func TestAPersonAnswers(t *testing.T) {
+func TestPeerPageAnswers(t *testing.T) {
 	r, tab := inBrowser(t)
 	r.asks(one, 7, "registry.example.com", "to install the linter")
 	tab.Look(1000, 800, false)
@@ -80,9 +80,9 @@ func TestAPersonAnswers(t *testing.T) {
 	r.calm(tab)
 }
 
-// TestAPersonStarts: what is typed into the page's form is what the agent may reach, with the commas of a request's
+// TestPeerPageStarts: what is typed into the page's form is what the agent may reach, with the commas of a request's
 // methods.
-func TestAPersonStarts(t *testing.T) {
+func TestPeerPageStarts(t *testing.T) {
 	r, tab := inBrowser(t)
 	tab.Go(r.server.Link())
 	tab.Until("document.querySelector('#start [name=agent]').value === 'claude' && !document.body.classList.contains('moving')")

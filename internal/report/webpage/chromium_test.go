@@ -64,9 +64,9 @@ const (
 	dark  = "--blink-settings=preferredColorScheme=0"
 )
 
-// TestChromiumHostile: in a real browser nothing of a log runs, loads, or becomes an element, nor does what a record
+// TestPeerChromiumHostile: in a real browser nothing of a log runs, loads, or becomes an element, nor does what a record
 // shows; the player, which is ours, runs.
-func TestChromiumHostile(t *testing.T) {
+func TestPeerChromiumHostile(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "net.json")
 	page := made(t, hostile(t))
 	dom := chromium(t, page, "--dump-dom", "--virtual-time-budget=5000", "--log-net-log="+log)
@@ -90,8 +90,8 @@ func TestChromiumHostile(t *testing.T) {
 	}
 }
 
-// TestChromiumNotices shows that the test above can fail: where texts are markup and there is no policy, the attacks work.
-func TestChromiumNotices(t *testing.T) {
+// TestPeerChromiumNotices shows that the test above can fail: where texts are markup and there is no policy, the attacks work.
+func TestPeerChromiumNotices(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "net.json")
 	dom := chromium(t, []byte("<!doctype html><title>t</title><body>"+attacks[1]+attacks[8]), "--dump-dom", "--virtual-time-budget=5000", "--log-net-log="+log)
 	net, err := os.ReadFile(log)
@@ -100,8 +100,8 @@ func TestChromiumNotices(t *testing.T) {
 	}
 }
 
-// TestChromiumPlayer: the player plays the record from its beginning to its end, and goes to where it is told to.
-func TestChromiumPlayer(t *testing.T) {
+// TestPeerChromiumPlayer: the player plays the record from its beginning to its end, and goes to where it is told to.
+func TestPeerChromiumPlayer(t *testing.T) {
 	r, err := report.Make(report.Options{Dir: aRun, Version: "test", Now: noon})
 	if err != nil {
 		t.Fatal(err)
@@ -128,9 +128,9 @@ func TestChromiumPlayer(t *testing.T) {
 // theScreen is what docs/report.md shows of a page.
 const theScreen = "../../../docs/report.png"
 
-// TestChromiumScreen: the page looks as docs/report.md shows it, but for what fonts make of it. AGENT_INIT_GOLDEN=write
+// TestPeerChromiumScreen: the page looks as docs/report.md shows it, but for what fonts make of it. AGENT_INIT_GOLDEN=write
 // makes the picture.
-func TestChromiumScreen(t *testing.T) {
+func TestPeerChromiumScreen(t *testing.T) {
 	got, data := shot(t, made(t, aRun), 1180, 1420, light, "--force-device-scale-factor=0.62")
 	if os.Getenv("AGENT_INIT_GOLDEN") == "write" {
 		if err := os.WriteFile(theScreen, data, 0o644); err != nil {
@@ -185,9 +185,9 @@ func area(img image.Image, x, y, n int) (mean [3]float64) {
 	return mean
 }
 
-// TestChromiumShades: a page is light or dark as its reader likes it, at the width of a desk and of a hand, and nothing
+// TestPeerChromiumShades: a page is light or dark as its reader likes it, at the width of a desk and of a hand, and nothing
 // of a hostile one is wider than that.
-func TestChromiumShades(t *testing.T) {
+func TestPeerChromiumShades(t *testing.T) {
 	run, bad := made(t, aRun), made(t, hostile(t))
 	for _, c := range []struct {
 		what  string
@@ -232,8 +232,8 @@ func has(img image.Image, flag string) bool {
 	return n > 200
 }
 
-// TestChromiumPrint: what is folded on the screen is on the paper.
-func TestChromiumPrint(t *testing.T) {
+// TestPeerChromiumPrint: what is folded on the screen is on the paper.
+func TestPeerChromiumPrint(t *testing.T) {
 	page := string(made(t, aRun))
 	_, rest, _ := strings.Cut(page, "<meta http-equiv")
 	_, rest, ok := strings.Cut(rest, ">")

@@ -63,9 +63,9 @@ public class Ask {
 }
 `
 
-// TestClientsConstrained: a certificate that the key of the authority has signed for a name that is none of its own is
+// TestPeerClients: a certificate that the key of the authority has signed for a name that is none of its own is
 // worth nothing, whatever the client is made with. One for a name of its own is.
-func TestClientsConstrained(t *testing.T) {
+func TestPeerClients(t *testing.T) {
 	a, err := New([]Name{{Name: "good.example"}, {Name: "wild.example", Wildcard: true}})
 	if err != nil {
 		t.Fatal(err)

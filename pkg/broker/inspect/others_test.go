@@ -128,9 +128,9 @@ func newOther(t *testing.T, http2, nghttpx bool) *other {
 	return o
 }
 
-// TestServersOfOthers: what passes between clients and servers that others wrote arrives as it was sent, and what is
+// TestPeerServers: what passes between clients and servers that others wrote arrives as it was sent, and what is
 // refused does not arrive.
-func TestServersOfOthers(t *testing.T) {
+func TestPeerServers(t *testing.T) {
 	large := make([]byte, 6<<20)
 	for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < len(large); i++ {
 		large[i] = byte(r.Uint32())

@@ -144,9 +144,9 @@ func mutate(r *rand.Rand) []byte {
 	return b
 }
 
-// TestOracle counts how much of a clipboard real terminals give to who prints mutations of
+// TestPeerOracle counts how much of a clipboard real terminals give to who prints mutations of
 // the question for it: as they are some, so that the judges are awake, and filtered nothing.
-func TestOracle(t *testing.T) {
+func TestPeerOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(3000, 52)) // the first 3000 are also what the judges are tried with
 	var raw, filtered []byte
 	for i := range *mutations {

@@ -23,10 +23,10 @@ const shotState = "cursor #{cursor_x},#{cursor_y} visible=#{cursor_flag} alterna
 	"app-cursor=#{keypad_cursor_flag} app-keypad=#{keypad_flag} origin=#{origin_flag} wrap=#{wrap_flag} " +
 	"mouse=#{mouse_standard_flag}#{mouse_button_flag}#{mouse_all_flag}#{mouse_sgr_flag}#{mouse_utf8_flag} region=#{scroll_region_upper}-#{scroll_region_lower}"
 
-// TestTmuxResize holds what a resize makes of the screen against tmux. Left out are the sizes
+// TestPeerTmuxResize holds what a resize makes of the screen against tmux. Left out are the sizes
 // where tmux is alone: it takes rows away at the top when lines are wrapped anew, also where
 // there is room below, and gets back what was erased.
-func TestTmuxResize(t *testing.T) {
+func TestPeerTmuxResize(t *testing.T) {
 	tmux := mustrun.Tool(t, "tmux")
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
@@ -250,9 +250,9 @@ func compareShot(t *testing.T, what string, want shot, got *Terminal) {
 	}
 }
 
-// TestTmux holds the model against tmux: after recorded output of real programs both show
+// TestPeerTmux holds the model against tmux: after recorded output of real programs both show
 // the same, and so does a second tmux that got what Restore says.
-func TestTmux(t *testing.T) {
+func TestPeerTmux(t *testing.T) {
 	tmux := mustrun.Tool(t, "tmux")
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
