@@ -77,7 +77,7 @@ demo: build
 # What test-prepare installs, see test/prepare.sh.
 PREPARE     ?= all
 
-## test: unit tests, agent-init between networks, the real Claude Code in a container (needs root; installs what it lacks)
+## test: unit tests, the spine of the network lab, the real Claude Code in a container (needs root; installs what it lacks)
 test: export PREPARE = test
 test:
 	@test/run.sh 2 test-claude "test-spine test-unit"
