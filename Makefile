@@ -156,13 +156,10 @@ test-lab-up test-lab-sidecar: test-lab-%: build
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(MODE_LAB)' -skip 'E20|E23Late|LabGateway$(ONCE)' ./test/attack
 
 ## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
-# A gateway of 200 agents has a process of its own: the others look into the kernel with a library that calls select(2),
-# which knows 1,024 descriptors.
 stress: export AGENT_INIT_STRESS = 1
 stress: export AGENT_INIT_BIN = $(CURDIR)/bin/agent-init
 stress: build
 	$(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|GateTLS|InspectedLarge|CeilingMany|E75)' ./test/attack
-	$(GO) test -count=1 -timeout 120m -v -run '^TestLabGatewayMany' ./test/attack
 	test/container.sh -run '^TestContainer$$/^faults$$' -v
 
 SOAK        ?= 2h

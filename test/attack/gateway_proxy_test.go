@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -289,94 +288,6 @@ func TestLabGatewayUpstreamCeiling(t *testing.T) {
 			t.Error("all is well, and the ceiling can't be had")
 		}
 	})
-}
-
-// TestLabGatewayUpstreamAgents: of several agents, each goes by the proxy of its own policy, with its own credential, or by
-// none. What one has of it is no other's.
-func TestLabGatewayUpstreamAgents(t *testing.T) {
-	lab.Require(t)
-	l := lab.New(t, lab.Options{})
-	l.DNS.SetAddrs(squidName, squidAddr)
-	dir := squid(t, l, basicUsers(t, "alpha:"+proxySecret, "beta:another-canary-012345"))
-	own := func(name, policy string) lab.File {
-		return lab.File{Path: "/etc/agent-init/agents/" + name + "/policy.yaml", Data: []byte(policy)}
-	}
-	words := func(name string) string {
-		return "upstream_proxy: {to: 'http://proxy.corp.test:3128', resolve: proxy, credential: 'file:/run/secrets/" + name + "'}\n"
-	}
-	w := startIn(t, l, "", lab.BoxOptions{Gateway: true, Forwards: true, Files: []lab.File{
-		{Path: agentsFile, Data: []byte(listOf(lineOf("alpha", 2), lineOf("beta", 3), lineOf("gamma", 4)))}, {Path: bundle, Data: l.CA.PEM},
-		ofAgent("alpha", "ok.test\n"), ofAgent("beta", "ok2.test\n"), ofAgent("gamma", "ok.test\n"), own("alpha", words("alpha")), own("beta", words("beta")),
-		{Path: "/run/secrets/alpha", Data: []byte("alpha:" + proxySecret + "\n"), Mode: 0o400}, {Path: "/run/secrets/beta", Data: []byte("beta:another-canary-012345\n"), Mode: 0o400},
-	}}, "agent-init", "gateway", "--inside", "eth1")
-	w.ready()
-	alpha, beta, gamma := &kept{world: w}, &kept{world: w}, &kept{world: w}
-	for _, k := range []*kept{alpha, beta, gamma} {
-		k.agent = k.another()
-	}
-	w.box.ForgetPackets()
-	c := &corporate{w, dir}
-	alpha.works("http", "https://ok.test/")
-	beta.works("http", "https://ok2.test/")
-	stood := values(alpha.works("resolve", "ok.test"), "addrs")
-	if len(stood) != 1 || !strings.HasPrefix(stood[0], "198.1") {
-		t.Fatalf("ok.test is %v for alpha", stood)
-	}
-	beta.blocked("http", "-insecure", "-timeout", "2s", "-addr", stood[0]+":443", "https://ok.test/") // which alpha has
-	gamma.blocked("http", "-insecure", "-timeout", "2s", "-addr", stood[0]+":443", "https://ok.test/")
-	for _, k := range []*kept{alpha, beta, gamma} {
-		k.blocked("tcp", "-timeout", "1s", squidAddr+":3128")
-	}
-	c.onlyByProxy()
-	gamma.works("http", "https://ok.test/") // straight, as its policy has it
-	want := []string{"CONNECT ok.test:443 200 alpha", "CONNECT ok2.test:443 200 beta"}
-	if got := c.askedBy(); !slices.Equal(got, want) {
-		t.Errorf("the proxy was asked %q, want %q", got, want)
-	}
-	// Beta's credential is wrong from now on. That is nothing of alpha's.
-	must(t, w.box.WriteFile("/run/secrets/beta", []byte("beta:wrong\n"), 0o400))
-	if !eventually(lab.Patience, func() bool { return !beta.asRoot("http", "-timeout", "5s", "https://ok2.test/").OK }) {
-		t.Error("beta goes by the proxy with a credential that it does not take")
-	}
-	alpha.works("http", "https://ok.test/")
-	c.onlyByProxyBut(func(k *lab.Packet) bool { return slices.Contains(lab.Names()["ok.test"], k.Dst) }) // gamma's
-	// One whose credential is missing can't start, and nobody else notices.
-	if r := w.root("mkdir", "-p", "/etc/agent-init/agents/delta"); r.Code != 0 {
-		t.Fatal(r)
-	}
-	must(t, w.box.WriteFile("/etc/agent-init/agents/delta/allowlist.txt", []byte("ok.test\n45.30.9.9:8443\n"), 0o644))
-	must(t, w.box.WriteFile("/etc/agent-init/agents/delta/policy.yaml", []byte(strings.Replace(words("delta"), "}", ", straight: [45.30.9.9]}", 1)), 0o644))
-	must(t, w.box.WriteFile(agentsFile, []byte(listOf(lineOf("alpha", 2), lineOf("beta", 3), lineOf("gamma", 4), lineOf("delta", 5))), 0o644))
-	w.root("agent-init", "reload")
-	if !eventually(lab.Patience, func() bool {
-		s, code := w.status()
-		return code != 0 && strings.Contains(fmt.Sprint(s["why"]), "upstream_proxy: there is no credential at file:/run/secrets/delta")
-	}) {
-		s, _ := w.status()
-		t.Errorf("nobody says that delta has no credential: %v", s["why"])
-	}
-	delta := &kept{world: w, agent: alpha.another()}
-	delta.blocked("tcp", "-timeout", "1s", "45.30.9.9:8443")
-	delta.blocked("resolve", "-timeout", "1s", "ok.test")
-	alpha.works("http", "https://ok.test/")
-	must(t, w.box.WriteFile("/run/secrets/delta", []byte("alpha:"+proxySecret+"\n"), 0o400))
-	if !eventually(lab.Patience, func() bool { _, code := w.status(); return code == 0 }) {
-		t.Error("delta does not start with a credential")
-	}
-	delta.works("http", "https://ok.test/")
-	delta.works("tcp", "-send", "hello", "45.30.9.9:8443")
-	if out := w.did("explain", "--agent", "alpha", "ok.test"); !strings.Contains(out, "onward by upstream_proxy") {
-		t.Errorf("explain of alpha: %s", out)
-	}
-	if out := w.did("explain", "--agent", "gamma", "ok.test"); strings.Contains(out, "upstream_proxy") {
-		t.Errorf("explain of gamma: %s", out)
-	}
-	if r := w.root("agent-init", "doctor", "--agent", "beta"); !strings.Contains(r.Stdout, "the proxy does not take what it was shown as a credential (407)") {
-		t.Errorf("doctor of beta does not say it: %s", r)
-	}
-	if out := w.did("check"); !strings.Contains(out, "by upstream_proxy") && !strings.Contains(out, "agent gamma") {
-		t.Errorf("check: %s", out)
-	}
 }
 
 // TestLabGatewayUpstreamRefused: what can't hold ends the start of a gateway as well.
