@@ -30,7 +30,12 @@ func dockerCaps() []string {
 func keptBy(t *testing.T, list string, flags ...string) *kept {
 	t.Helper()
 	lab.Require(t)
-	l := lab.New(t, lab.Options{})
+	return keptIn(t, lab.New(t, lab.Options{}), list, flags...)
+}
+
+// keptIn does so in a lab where there may be other gateways.
+func keptIn(t *testing.T, l *lab.Lab, list string, flags ...string) *kept {
+	t.Helper()
 	args := append([]string{"agent-init", "gateway", "--inside", "eth1"}, flags...)
 	w := startIn(t, l, list, lab.BoxOptions{Gateway: true, Forwards: true}, args...)
 	w.ready()
