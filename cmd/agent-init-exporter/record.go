@@ -88,7 +88,6 @@ var attrs = []attr{
 	{"Verdict", named("agent_init.verdict"), func(e *audit.Event) attribute.Value { return words(string(e.Verdict)) }},
 	{"Verdict", named("disposition_id"), func(e *audit.Event) attribute.Value { return number(uint64(dispositions[e.Verdict])) }},
 	{"Enforce", named("agent_init.enforce"), func(e *audit.Event) attribute.Value { return words(string(e.Enforce)) }},
-	{"Agent", named("agent_init.agent.name"), func(e *audit.Event) attribute.Value { return words(e.Agent) }},
 	{"Name", nameOf, func(e *audit.Event) attribute.Value { return words(e.Name) }},
 	{"IP", addrOf, func(e *audit.Event) attribute.Value { return words(e.IP) }},
 	{"Port", named("dst_endpoint.port"), func(e *audit.Event) attribute.Value { return number(uint64(e.Port)) }},

@@ -18,7 +18,7 @@ import (
 func execCommand() command {
 	var must, bare bool
 	return command{
-		name: "exec", about: one, synopsis: "[-t|-T] -- CMD [ARG…]",
+		name: "exec", synopsis: "[-t|-T] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
 		flags: func(fs *flag.FlagSet) {

@@ -23,7 +23,7 @@ func allowCommand() command {
 	var number int64
 	life := lasting{preset: "10m"}
 	return command{
-		name: "allow", about: one, synopsis: "TARGET [--for 10m|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		name: "allow", synopsis: "TARGET [--for 10m|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
 		summary: "allow one entry for a time, at once; as root",
 		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
 		flags: func(fs *flag.FlagSet) {
@@ -51,7 +51,7 @@ func denyCommand() command {
 	var r control.Request
 	life := lasting{preset: startWord}
 	return command{
-		name: "deny", about: one, synopsis: "TARGET [--for TIME|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		name: "deny", synopsis: "TARGET [--for TIME|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
 		summary: "deny one entry at once, open connections included; as root",
 		example: "agent-init deny paste.example.com --reason \"not needed\"",
 		flags: func(fs *flag.FlagSet) {
@@ -109,7 +109,7 @@ func grantsCommand() command {
 	var end int64
 	var watch bool
 	return command{
-		name: "grants", about: one, alone: true, synopsis: "[--json] [--watch] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
+		name: "grants", alone: true, synopsis: "[--json] [--watch] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
 		summary: "show what was allowed, denied and requested at run time",
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
@@ -147,7 +147,7 @@ func requestCommand() command {
 	var reason string
 	var wait time.Duration
 	return command{
-		name: "request", about: one, synopsis: "TARGET [--reason TEXT] [--wait TIME]", mixed: true, json: "print the answer as JSON",
+		name: "request", synopsis: "TARGET [--reason TEXT] [--wait TIME]", mixed: true, json: "print the answer as JSON",
 		summary: "ask a person to allow one entry; for the agent",
 		example: "agent-init request registry.example.com --reason \"to install the linter\" --wait 10m",
 		flags: func(fs *flag.FlagSet) {
@@ -183,7 +183,7 @@ func requestCommand() command {
 // started ignores HUP, so that what it starts does.
 func reloadCommand() command {
 	return command{
-		name: "reload", about: anyone, alone: true, summary: "read the policy again; a bad one leaves the old one in force",
+		name: "reload", alone: true, summary: "read the policy again; a bad one leaves the old one in force",
 		example: "agent-init reload",
 		run:     func(ctx context.Context, _ environment, _ []string) error { return reload(ctx) },
 	}

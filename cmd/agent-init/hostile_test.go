@@ -74,7 +74,6 @@ var decoders = map[string]string{
 	"internal/window/client/answers.go: cameOf":      "a command: the keeper's answer",
 	"internal/window/client/answers.go: OverChannel": "the client on the container's terminal: the keeper's answer",
 	"cmd/agent-init/look.go: runProbes":              "the probes of a self-test: what the keeper has them try",
-	"cmd/agent-init/gateway.go: gatewayNamed":        "the keeper of one agent of several: what its parent told it as it started",
 	"internal/top/read.go: start":                    "a command: the log",
 	"internal/top/read.go: take":                     "a command: the log",
 	"internal/report/tally.go: line":                 "a command: the log",

@@ -32,7 +32,7 @@ import (
 func statusCommand() command {
 	var quiet bool
 	return command{
-		name: "status", about: anyone, alone: true, synopsis: "[--quiet] [--json]", json: "print the state as JSON",
+		name: "status", alone: true, synopsis: "[--quiet] [--json]", json: "print the state as JSON",
 		summary: "show whether the container is confined and healthy",
 		example: "agent-init status --quiet && echo healthy",
 		flags:   func(fs *flag.FlagSet) { fs.BoolVar(&quiet, "quiet", false, "print nothing; the exit status tells") },
@@ -61,7 +61,7 @@ func statusCommand() command {
 
 func metricsCommand() command {
 	return command{
-		name: "metrics", about: anyone, alone: true,
+		name: "metrics", alone: true,
 		summary: "print counters and states in the text format of Prometheus",
 		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
 		run: func(_ context.Context, e environment, _ []string) error {
@@ -77,7 +77,7 @@ func metricsCommand() command {
 func waitCommand() command {
 	var timeout time.Duration
 	return command{
-		name: "wait", about: anyone, alone: true, synopsis: "[--timeout 30s]",
+		name: "wait", alone: true, synopsis: "[--timeout 30s]",
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
@@ -90,7 +90,7 @@ const defaultWait = 30 * time.Second
 func explainCommand() command {
 	var dir string
 	return command{
-		name: "explain", about: one, synopsis: "HOST[:PORT]|[METHOD] URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
+		name: "explain", synopsis: "HOST[:PORT]|[METHOD] URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
 		summary: "say why something is allowed or denied, and what to do about it",
 		example: "agent-init explain https://api.example.com/v1/items",
 		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run") },
@@ -116,7 +116,7 @@ func logCommand() command {
 	var verify bool
 	var copied, head string
 	return command{
-		name: "log", about: anyone, alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json] | --verify [--head N:HASH] [--copy FILE]",
+		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json] | --verify [--head N:HASH] [--copy FILE]",
 		json:    "print the lines of the log as they are; with --verify, the findings as JSON",
 		summary: "show what was allowed and denied, or verify that nobody has changed the log",
 		example: "agent-init log -f --denied",
@@ -155,7 +155,7 @@ func suggestCommand() command {
 	var dir, since, to string
 	var unused bool
 	return command{
-		name: "suggest", about: one, alone: true, synopsis: "[--unused] [--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
+		name: "suggest", alone: true, synopsis: "[--unused] [--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
 		summary: "propose allowlist lines for what was denied, or name those that nobody used",
 		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
 		flags: func(fs *flag.FlagSet) {
@@ -194,7 +194,7 @@ func showUnused(e environment, since, to string) error {
 func doctorCommand() command {
 	var dir string
 	return command{
-		name: "doctor", about: one, alone: true, synopsis: "[--json]", json: "print the findings as JSON",
+		name: "doctor", alone: true, synopsis: "[--json]", json: "print the findings as JSON",
 		summary: "find what is wrong with this container, and how to mend it; as root",
 		example: "agent-init doctor",
 		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy") },
@@ -211,7 +211,7 @@ func doctorCommand() command {
 func selftestCommand() command {
 	b := behind{gateway: newGiven("gateway"), reach: newGiven("reach"), allowed: newGiven("allowed")}
 	return command{
-		name: "selftest", about: one, alone: true, synopsis: "[--json] [--gateway ADDR --reach NAME[:PORT]]", json: "print the report as JSON",
+		name: "selftest", alone: true, synopsis: "[--json] [--gateway ADDR --reach NAME[:PORT]]", json: "print the report as JSON",
 		summary: "prove again, as the agent, what is blocked and what can be reached",
 		example: "agent-init selftest",
 		flags:   b.flags,
@@ -255,22 +255,7 @@ func selftestAsAgent(asJSON bool) error {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
 	spec.Argv, spec.Dir, spec.KeepFDs = []string{path, "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
-	if name := state.Selected(); name != "" {
-		spec.Argv = append(spec.Argv, "--agent", name)
-	}
 	return stage.DropFault(privdrop.Exec(spec.Spec))
-}
-
-// probeCommand may be given the agent of several that the probes are for.
-func probeCommand() command {
-	c := partCommand(stage.ProbeName, "the probes of the self-test", runProbes)
-	c.run = func(ctx context.Context, _ environment, args []string) error {
-		if len(args) == 1 {
-			state.Select(args[0])
-		}
-		return runProbes(ctx)
-	}
-	return c
 }
 
 // runProbes is for the keeper, which says what to try when it is time, and parses no JSON of a child's.

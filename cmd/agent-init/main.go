@@ -19,7 +19,6 @@ import (
 	"github.com/agent-init/agent-init/internal/guard"
 	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/stage"
-	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window/server"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -42,7 +41,6 @@ type environment struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	json           bool     // --json was given
-	agent          string   // of --agent
 	rest           []string // what followed "--", of a command that wants to know
 }
 
@@ -58,7 +56,6 @@ type command struct {
 	mixed            bool   // flags may follow arguments
 	rest             bool   // what follows "--" is for run to tell from the arguments
 	alone            bool   // takes no arguments
-	about            about  // one of several agents of a gateway
 	flags            func(fs *flag.FlagSet)
 	run              func(ctx context.Context, e environment, args []string) error
 }
@@ -77,8 +74,8 @@ func commands() []command {
 			partCommand(stage.BrokerName, "the part that holds keys of APIs, without a privilege", broker.Run),
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
-			probeCommand(),
-			keeperCommand(), cellCommand(), terminalCommand(), parentCommand(), hintCommand(),
+			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
+			keeperCommand(), terminalCommand(), parentCommand(), hintCommand(),
 		})
 }
 
@@ -152,11 +149,7 @@ func shown(e environment, write func(io.Writer)) int {
 
 // report tells a person what went wrong, and returns the exit code of it.
 func (e environment) report(err error) (code int) {
-	_ = e.naming(e.stderr, "  ", func(w io.Writer) error {
-		code = fault.Report(w, err)
-		return nil
-	})
-	return code
+	return fault.Report(text.Folded(e.stderr, "  "), err)
 }
 
 // flagSet has all flags of c. Parsing them sets e.json, and what the command reads.
@@ -165,9 +158,6 @@ func (c command) flagSet(e *environment) *flag.FlagSet {
 	fs.SetOutput(io.Discard)
 	if c.flags != nil {
 		c.flags(fs)
-	}
-	if c.about != nobody {
-		fs.Func("agent", "of a gateway that keeps several: the agent's `NAME`", e.takeAgent)
 	}
 	if c.json != "" {
 		fs.BoolVar(&e.json, "json", false, c.json)
@@ -195,10 +185,6 @@ func (c command) invoke(e environment) int {
 		return e.report(c.misread(fs, err))
 	case c.alone && len(args) > 0:
 		return e.report(fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
-	}
-	state.Select(e.agent)
-	if err := c.named(fs); err != nil {
-		return e.report(err)
 	}
 	if !c.signals {
 		early.Release()
@@ -260,7 +246,7 @@ func (e environment) show(v any, hang string, write func(w io.Writer, coloured b
 	if e.json {
 		return text.JSON(e.stdout, v)
 	}
-	return e.naming(e.stdout, hang, func(w io.Writer) error { return write(w, e.colour()) })
+	return write(text.Folded(e.stdout, hang), e.colour())
 }
 
 // verdict is how a command ends whose answer is a yes or a no.

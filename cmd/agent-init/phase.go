@@ -16,7 +16,7 @@ import (
 
 func phaseCommand() command {
 	return command{
-		name: "phase", synopsis: "[setup|run|verify]", mixed: true, json: "print the change and its proof as JSON", words: "setup run verify", about: one,
+		name: "phase", synopsis: "[setup|run|verify]", mixed: true, json: "print the change and its proof as JSON", words: "setup run verify",
 		summary: "show the phase of an evaluation, or enter another one; as root",
 		example: "agent-init phase run",
 		run: func(ctx context.Context, e environment, args []string) error {

@@ -22,7 +22,7 @@ func checkCommand() command {
 	var dir, ceiling string
 	var effective, path bool
 	return command{
-		name: "check", about: anyone, synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
+		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
 		summary: "check policy and allowlist files, without a privilege and without the network",
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {

@@ -21,7 +21,7 @@ func topCommand() command {
 	var once bool
 	var every time.Duration
 	return command{
-		name: "top", about: one, alone: true, synopsis: "[--once] [--json] [--every 1s]", json: "print one frame as JSON",
+		name: "top", alone: true, synopsis: "[--once] [--json] [--every 1s]", json: "print one frame as JSON",
 		summary: "show connections, names, refusals and requests, live",
 		example: "docker exec -it -u root CONTAINER /usr/local/bin/agent-init top",
 		flags: func(fs *flag.FlagSet) {

@@ -78,39 +78,6 @@ func inUse(passwdFile, groupFile string) (map[uint32]bool, error) {
 	return used, nil
 }
 
-// What uids of agents' parts are found among, of a gateway that keeps several: below those of ChooseUID.
-const (
-	firstAgentUID = 62000
-	agentUIDs     = 2900
-)
-
-// ChooseUIDs is ChooseUID of n at once, which are none of its own.
-func ChooseUIDs(what string, owners func() (map[uint32]bool, error), n int) (out []uint32, err error) {
-	used, err := inUse("/etc/passwd", "/etc/group")
-	if err != nil {
-		return nil, err
-	}
-	sockets, err := owners()
-	if err != nil {
-		return nil, err
-	}
-	uids, err1 := mappedIDs("/proc/self/uid_map")
-	gids, err2 := mappedIDs("/proc/self/gid_map")
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	for uid := uint32(firstAgentUID); uid < firstAgentUID+agentUIDs && len(out) < n; uid++ {
-		if !used[uid] && !sockets[uid] && mapped(uid, uids) && mapped(uid, gids) {
-			out = append(out, uid)
-		}
-	}
-	if len(out) < n {
-		return nil, fault.New(fault.Privilege, "map at least 65536 uids and groups into the container's user namespace",
-			"of the uids from %d to %d only %d are free and mapped, and %s need %d", firstAgentUID, firstAgentUID+agentUIDs-1, len(out), what, n)
-	}
-	return out, nil
-}
-
 type idRange struct{ first, count uint64 }
 
 // mappedIDs are the ids that exist in this user namespace (user_namespaces(7)), as

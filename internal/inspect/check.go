@@ -1,12 +1,10 @@
 package inspect
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -27,33 +25,8 @@ type Checked struct {
 	Routes   []checkedRoute   `json:"routes,omitempty"`
 	Policy   *policy.Report   `json:"policy,omitempty"`
 	checkedWays
-	Agents []checkedAgent `json:"agents,omitempty"` // of a gateway that keeps several
 
 	merged *policy.Policy // of Policy
-}
-
-// checkedAgent is what check finds in the files of one agent.
-type checkedAgent struct {
-	Name string `json:"name"`
-	Dir  string `json:"dir"`
-	Checked
-}
-
-// agents checks the policies of the agents that a gateway's lists. It is right if all of them are.
-func (c *Checked) agents(list []policy.Agent, dir, ceiling string, effective bool) error {
-	for _, a := range list {
-		its := checkedAgent{Name: a.Name, Dir: filepath.Join(dir, state.AgentsDir, a.Dir())}
-		var err error
-		if its.Checked, err = Check(its.Dir, ceiling, nil, effective); err != nil {
-			return fmt.Errorf("agent %s: %w", a.Name, err)
-		}
-		if _, err := os.Stat(its.Dir); errors.Is(err, os.ErrNotExist) {
-			its.Warnings = append(its.Warnings, policy.Error{Message: "there is no directory " + its.Dir + ", so the agent reaches nothing"})
-		}
-		c.OK = c.OK && its.OK
-		c.Agents = append(c.Agents, its)
-	}
-	return nil
 }
 
 // Check reads the named files, or those of dir, below the ceiling of another, and judges them: whether they are a policy, and what it comes to.
@@ -75,9 +48,6 @@ func Check(dir, ceiling string, files []string, effective bool) (Checked, error)
 		c.Warnings = append(c.Warnings, p.Warnings...)
 		if effective {
 			c.Policy, c.merged = new(p.Report()), p
-		}
-		if len(files) == 0 {
-			return c, c.agents(p.Settings.Agents, dir, ceiling, effective)
 		}
 	case !errors.As(err, &c.Errors):
 		return Checked{}, fault.New(fault.Policy, "see agent-init check --help", "%w", err)
@@ -118,21 +88,18 @@ func bundleOf(dir, ceiling string, files []string) (*policy.Bundle, error) {
 }
 
 // Print shows it to people, each line whole, and what is wrong beside the rest.
-func (c Checked) Print(out, beside io.Writer) error { return c.print(out, beside, "") }
-
-// print has each line of what is wrong begin with whose it is.
-func (c Checked) print(out, beside io.Writer, whose string) error {
+func (c Checked) Print(out, beside io.Writer) error {
 	for _, w := range c.Warnings {
-		fmt.Fprintf(beside, "%s%v (warning)\n", whose, w)
+		fmt.Fprintf(beside, "%v (warning)\n", w)
 	}
 	for _, e := range c.Errors {
-		fmt.Fprintf(beside, "%s%v\n", whose, e)
+		fmt.Fprintln(beside, e)
 	}
 	if len(c.Errors) > 0 {
 		return nil
 	}
 	if c.merged != nil {
-		return cmp.Or(c.merged.WriteEffective(out), c.printAgents(out, beside))
+		return c.merged.WriteEffective(out)
 	}
 	w := &text.Screen{W: text.Folded(out, strings.Repeat(" ", 15))}
 	w.Line("ok: %s, %s, %d required", text.Counted(c.Counts.Files, "file", "files"), state.SizeOf(*c.Counts), c.Counts.Required)
@@ -140,15 +107,5 @@ func (c Checked) print(out, beside io.Writer, whose string) error {
 		route.write(w)
 	}
 	c.checkedWays.write(w)
-	return cmp.Or(w.Err, c.printAgents(out, beside))
-}
-
-func (c Checked) printAgents(out, beside io.Writer) error {
-	for _, a := range c.Agents {
-		fmt.Fprintf(out, "agent %s, in %s:\n", a.Name, a.Dir)
-		if err := a.print(out, beside, "agent "+a.Name+": "); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.Err
 }

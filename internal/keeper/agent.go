@@ -36,9 +36,6 @@ type agent struct {
 }
 
 func (b *base) findAgent(k *book) (*agent, error) {
-	if c := b.config.Cell; c != nil { // it tries as the agent, who is elsewhere
-		return &agent{base: b, book: k, identity: c.probe()}, nil
-	}
 	spec := b.config.User
 	if u := k.policy().Settings.User; spec == "auto" && u != "" {
 		spec = u

@@ -133,10 +133,6 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	if err := b.requireAll(need); err != nil {
 		return fit{}, err
 	}
-	if b.config.Cell != nil { // who keeps all agents has looked at the rest
-		in, err := b.findInside()
-		return fit{in}, err
-	}
 	if err := b.checkAround(); err != nil {
 		return fit{}, err
 	}
@@ -171,15 +167,14 @@ const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the packag
 
 func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	// The table outlives the process only if PID 1 can't be outlived: in the
-	// other modes a later keeper must be able to take it over. That of one agent of several ends with the process: what
-	// it has let pass by address must not outlive who keeps it.
-	owner := b.mode == "run" && os.Getpid() == 1 || b.config.Cell != nil
+	// other modes a later keeper must be able to take it over.
+	owner := b.mode == "run" && os.Getpid() == 1
 	// What iptables locks on a read-only root: no one but root can open it, in a directory that is root's.
 	lock := ""
 	if dir, err := state.Make(b.mode); err == nil { // else the start ends at its next step
 		lock = filepath.Join(string(dir), "xtables.lock")
 	}
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.backend(), Cell: b.config.Cell.name(), Owner: owner, Seal: true, Run: b.runProgram, LockFile: lock, Log: b.log})
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.config.Backend, Owner: owner, Seal: true, Run: b.runProgram, LockFile: lock, Log: b.log})
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
 		return sealed{}, fault.New(fault.Privilege, b.launch.Capabilities("NET_ADMIN"), "%w", err)
@@ -199,13 +194,8 @@ func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	if err := fw.RevokeAll(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "end older leases: %w", err)
 	}
-	if b.config.Cell == nil {
-		if err := fw.RemoveCells(ctx); err != nil {
-			return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "remove an earlier gateway's rules: %w", err)
-		}
-	}
 	// While everything is sealed, nothing that is forgotten can come back.
-	if err := fw.FlushConntrack(ctx, b.config.Cell.networks()...); err != nil {
+	if err := fw.FlushConntrack(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
 	return sealed{fw, fw.Reduced != "", e.inside}, nil
@@ -279,7 +269,7 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 		noRoutes = insideGVisor
 	}
 	judge := func(p *policy.Policy) error {
-		return cmp.Or(ofSeveral(p), b.judgeProxy(p, at.inside, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
+		return cmp.Or(b.judgeProxy(p, at.inside, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
 	}
 	if l.book, err = b.readFirst(at.servers, judge, noRoutes); err != nil {
 		return l, err
@@ -308,15 +298,11 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 }
 
 func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
-	var its Cell // users
-	if c := b.config.Cell; c != nil {
-		its = *c
-	}
 	if f.agent, err = b.findAgent(l.book); err != nil {
 		return f, err
 	}
 	f.listening, f.agent.reduced = l, l.reduced
-	if f.agent.guardUID, err = uidOr(its.GuardUID, "the guard", f.agent.identity.UID); err != nil {
+	if f.agent.guardUID, err = ids.ChooseUID("the guard", firewall.SocketOwners, f.agent.identity.UID); err != nil {
 		return f, err
 	}
 	b.update(func(s *state.State) { s.Guard.UID = f.agent.guardUID })
@@ -331,26 +317,18 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	}
 	if !l.book.brokers() {
 		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
-	} else if f.broker, err = f.another("the broker", its.BrokerUID); err != nil {
+	} else if f.broker, err = f.another("the broker"); err != nil {
 		return f, err
 	}
 	if l.book.policy().Exporter != nil {
-		f.exporter, err = f.another("the exporter", its.ExporterUID)
+		f.exporter, err = f.another("the exporter")
 	}
 	return f, err
 }
 
-// uidOr is uid, or if that is 0 one that nobody else has.
-func uidOr(uid uint32, what string, others ...uint32) (uint32, error) {
-	if uid != 0 {
-		return uid, nil
-	}
-	return ids.ChooseUID(what, firewall.SocketOwners, others...)
-}
-
-// another finds a user, if uid is 0, and a group that nobody else has, those that were found before included.
-func (f found) another(what string, uid uint32) (p person, err error) {
-	if p.uid, err = uidOr(uid, what, f.agent.identity.UID, f.agent.guardUID, f.broker.uid); err != nil {
+// another finds a user and a group that nobody else has, those that were found before included.
+func (f found) another(what string) (p person, err error) {
+	if p.uid, err = ids.ChooseUID(what, firewall.SocketOwners, f.agent.identity.UID, f.agent.guardUID, f.broker.uid); err != nil {
 		return p, err
 	}
 	if p.group, err = ids.ChooseGroup(p.uid, f.agent.identity.GID, append([]uint32{f.group.GID, f.broker.group.GID}, f.agent.identity.Groups...)...); err != nil {

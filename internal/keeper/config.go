@@ -28,7 +28,6 @@ type Config struct {
 	Monitor          bool // --mode monitor
 	Quiet            bool
 	Gateway          *Gateway // nil: the agents are in this network namespace
-	Cell             *Cell    // nil: this is no keeper of one agent of several
 	EnvFile          string   // also gets what points programs at the broker; or empty
 	Grace            time.Duration
 	SignalTarget     string

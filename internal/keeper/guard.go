@@ -40,7 +40,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	if g.sockets, err = openGuardSockets(ctx, h.inside.hosts()...); err != nil {
 		return nil, err
 	}
-	drops, err := openDrops(h.reduced, b.config.Cell.dropGroup())
+	drops, err := openDrops(h.reduced, dropGroup)
 	if err != nil {
 		return nil, fault.New(fault.Rules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
 	}

@@ -21,9 +21,6 @@ import (
 type Gateway struct {
 	Inside []string // interfaces or networks
 	Answer string   // names are answered with: real addresses, or the gateway's own
-
-	Again func(Cell) []string // the arguments by which this program is started as the keeper of one agent of several
-	Env   []string            // its environment
 }
 
 // AnswerWords are what Gateway.Answer may be.
@@ -49,12 +46,7 @@ func (b *base) findInside() (*inside, error) {
 	if err != nil {
 		return nil, fault.New(fault.Rules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list this container's interfaces: %w", err)
 	}
-	var in *inside
-	if c := b.config.Cell; c != nil {
-		in, err = insideFor(links, b.config.Gateway.Inside, c.Networks)
-	} else {
-		in, err = insideOf(links, b.config.Gateway.Inside)
-	}
+	in, err := insideOf(links, b.config.Gateway.Inside)
 	if err != nil {
 		return nil, fault.New(fault.Usage, "name the agents' interface or network: agent-init gateway --inside 172.30.5.0/24", "--inside: %w; there are %s", err, described(links))
 	}
@@ -149,44 +141,6 @@ func insideOf(links []link, words []string) (*inside, error) {
 	}
 	slices.SortFunc(in.networks, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 	in.networks = slices.Compact(in.networks)
-	return in, nil
-}
-
-// insideFor finds the interface that words lead to and that one agent of several is behind.
-func insideFor(links []link, words []string, networks []netip.Prefix) (*inside, error) {
-	var in *inside
-	for _, p := range networks {
-		var its *link
-		for _, word := range words {
-			l, among, err := network(links, word)
-			if err != nil {
-				return nil, err
-			}
-			if slices.ContainsFunc(among, p.Overlaps) && slices.ContainsFunc(l.addrs, p.Overlaps) {
-				its = &l
-			}
-		}
-		switch {
-		case its == nil:
-			return nil, fmt.Errorf("no interface that is named has %v in its network", p)
-		case in == nil:
-			in = &inside{name: its.name, link: its.index}
-		case in.link != its.index:
-			return nil, fmt.Errorf("%v is behind %s, and another address of the same agent behind %s", p, its.name, in.name)
-		}
-		for _, a := range its.addrs {
-			if p.IsSingleIP() && p.Addr() == a.Addr() {
-				return nil, fmt.Errorf("%v is an address of the gateway itself", a.Addr())
-			}
-			if p.Overlaps(a) && !slices.ContainsFunc(in.own, func(o netip.Addr) bool { return o.Is4() == a.Addr().Is4() }) {
-				in.own = append(in.own, a.Addr())
-			}
-		}
-	}
-	if in == nil {
-		return nil, errors.New("nothing is named")
-	}
-	in.networks = networks
 	return in, nil
 }
 

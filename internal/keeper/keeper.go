@@ -57,9 +57,6 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Cell != nil {
-		log = log.With("agent", c.Cell.Name)
-	}
 	begun := state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.Monitor, Given: c.GivenWords, Keeper: state.Self(), Started: time.Now()}
 	return &base{publisher: &publisher{log: log, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r, forker: sync.OnceValues(stage.NewForker)}, nil
 }

@@ -47,9 +47,6 @@ func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Pro
 	p.report = r
 	o := stage.Options{Spec: a.spec(), Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}
 	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName}, "/"
-	if c := a.config.Cell; c != nil {
-		o.Spec.Argv = append(o.Spec.Argv, c.Name)
-	}
 	if beside {
 		o.Stderr = nil
 	}

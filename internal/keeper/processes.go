@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +13,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// endAll ends every process of uids that one command, or one agent's keeper, has given out: what it forked, wherever that
-// has gone. One that forks meanwhile is found at the next look.
-func endAll(uids ...uint32) error {
+// endAll ends every process of a uid that one command has been given: what it forked, wherever that has gone. One that
+// forks meanwhile is found at the next look.
+func endAll(uid uint32) error {
 	for range 100 {
-		pids, err := processesOf(uids...)
+		pids, err := processesOf(uid)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
@@ -30,13 +29,13 @@ func endAll(uids ...uint32) error {
 	return errors.New("processes are left after a hundred looks")
 }
 
-// processesOf are those of uids that have not ended.
-func processesOf(uids ...uint32) (pids []int, err error) {
+// processesOf are those of uid that have not ended.
+func processesOf(uid uint32) (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, no := strconv.Atoi(entry.Name())
 		var st unix.Stat_t
-		if no == nil && unix.Stat(filepath.Join("/proc", entry.Name()), &st) == nil && slices.Contains(uids, st.Uid) && !ended(pid) {
+		if no == nil && unix.Stat(filepath.Join("/proc", entry.Name()), &st) == nil && st.Uid == uid && !ended(pid) {
 			pids = append(pids, pid)
 		}
 	}

@@ -39,7 +39,6 @@ type publisher struct {
 // in the status: such a log is gone with the container. It returns what ends the log.
 func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 	var errs []error
-	o.Agent = state.Selected()
 	for _, o.Dir = range []string{state.AuditDir(), string(p.dir) + "/log"} {
 		l, err := audit.Open(o)
 		if errors.Is(err, audit.ErrInUse) { // a log elsewhere would be missed in this one

@@ -71,7 +71,7 @@ type identity struct {
 func newRules(b *base, g guarded, broker, exporter identity) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
-		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: b.config.Cell.dropGroup(), Cell: b.config.Cell.plan(),
+		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
 		DNSPort4: s.dns4, DNSPort6: s.dns6, GatePort4: s.gate4, GatePort6: s.gate6,
 		Observe: b.config.Monitor, AgentUID: g.agent.identity.UID, AnyAgent: b.shared(), Reduced: g.reduced,
 	}
@@ -113,7 +113,7 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	}
 	c := r.fixed
 	c.Here = here(f.policy)
-	if (f.bundle.Phases != nil || f.bundle.Phase != policy.Run) && !r.reduced && c.Cell.Mark == 0 { // inside gVisor the guard has all flows, and ends them
+	if (f.bundle.Phases != nil || f.bundle.Phase != policy.Run) && !r.reduced { // inside gVisor the guard has all flows, and ends them
 		c.Era = r.eras.Load() + 1
 	}
 	if r.own {
@@ -165,19 +165,11 @@ func (r *rules) inspectable(names []route.Inspected) error {
 	if len(names) == 0 || r.broker.uid != 0 {
 		return nil
 	}
-	why, remedy := "there was neither a route nor an inspected name when agent-init was started", r.anew()+" to have it inspected"
+	why, remedy := "there was neither a route nor an inspected name when agent-init was started", "start the container again to have it inspected"
 	if r.reduced {
 		why, remedy = insideGVisor.why, "use another runtime than gVisor, or take the words that are about requests from its entries"
 	}
 	return fault.New(fault.Policy, remedy, "%s:%d can't be inspected: %s", names[0].Name, names[0].Port, why)
-}
-
-// anew says how what takes another start is had: one agent of several has one without the others.
-func (r *rules) anew() string {
-	if r.fixed.Cell.Mark != 0 {
-		return "take the agent out of the gateway's list, and put it in again,"
-	}
-	return "start the container again"
 }
 
 // admitBroker has the rules know the broker, which may go where own allows.

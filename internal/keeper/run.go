@@ -169,14 +169,6 @@ type Report struct {
 // Keep confines the namespace and keeps it so until it is told to end.
 // The rules stay when it does. A detached keeper tells who started it, if tell is not nil.
 func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
-	if c.Gateway != nil && c.Cell == nil && agentsIn(c) {
-		return keepSeveral(ctx, c)
-	}
-	if c.Cell != nil {
-		if err := c.Cell.bind(); err != nil {
-			return err
-		}
-	}
 	log, _ := c.logger(os.Stderr)
 	b, err := newBase(c, mode, log)
 	if err != nil {

@@ -43,10 +43,6 @@ func (b *base) judgeTelemetry(p *policy.Policy, reduced bool) error {
 	if p.Exporter == nil {
 		return nil
 	}
-	if b.config.Cell != nil && p.Settings.Telemetry.Prometheus != "" {
-		return fault.New(fault.Policy, "have the metrics sent to a collector, and take telemetry.prometheus out",
-			"telemetry.prometheus: the agents of a gateway share its addresses, so none has a port of its own")
-	}
 	if reduced {
 		return fault.New(fault.Policy, "use another runtime than gVisor, or take telemetry out",
 			"telemetry: inside gVisor nothing can tell the exporter's connections from the agent's")
@@ -169,8 +165,6 @@ func (b *base) resource(p *policy.Policy) map[string]string {
 		}
 	}
 	put("host.name", host)
-	put("agent_init.agent.name", b.config.Cell.name()) // whose sequence of events it is, of several
-	put("service.instance.id", b.config.Cell.name())
 	if b.config.Environ["KUBERNETES_SERVICE_HOST"] != "" { // a pod's host name is the pod's (pod.spec.hostname)
 		put("k8s.pod.name", host)
 	} else if len(host) == 12 && strings.Trim(host, "0123456789abcdef") == "" { // Docker's and Podman's, unless one says another

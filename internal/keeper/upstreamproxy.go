@@ -64,7 +64,7 @@ func (r *rules) proxiable(p *policy.Policy) error {
 	case r.broker.uid != 0:
 		return nil
 	}
-	return fault.New(fault.Policy, r.anew()+" to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
+	return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
 }
 
 // proxyUse is how long a connection by the proxy keeps the lease of its name, from its beginning: what is under way does

@@ -64,7 +64,7 @@ func (e Event) capped() Event {
 	for i, s := range e.texts() {
 		*s = capText(*s, longest[i])
 	}
-	e.Agent, e.Prev = capText(e.Agent, maxWord), capText(e.Prev, maxWord)
+	e.Prev = capText(e.Prev, maxWord)
 	return e
 }
 

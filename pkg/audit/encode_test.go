@@ -31,7 +31,6 @@ func goldenEvents() []Event {
 			Model: "claude-opus-5-5", Status: 200, Out: 20314, In: 4096, TokensIn: 5123, TokensOut: 207, Millis: 2931, Key: "d9d93430"},
 		{Seq: 14, Time: at, Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not in the allowlist", Prev: hashOf([]byte("the line before"))},
 		{Seq: 15, Time: at, Kind: Phase, Verdict: Info, UID: new(uint32), PID: 7, Reason: "from setup to run by a command, proved by 103 checks in 84ms"},
-		{Seq: 16, Time: at, Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not in the allowlist", Agent: "alpha"},
 	}
 }
 

@@ -62,7 +62,7 @@ const (
 	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
 )
 
-// Event is one line of the audit log, for 1+Suppressed events: no count is ever lost. Log sets Seq, Time and Agent.
+// Event is one line of the audit log, for 1+Suppressed events: no count is ever lost. Log sets Seq and Time.
 type Event struct {
 	Seq        uint64    `json:"seq"`
 	Time       time.Time `json:"time"`
@@ -91,7 +91,6 @@ type Event struct {
 	Millis     uint64    `json:"duration_ms,omitempty"` // of this one connection or request
 	Key        string    `json:"fingerprint,omitempty"` // of the credential, see route.Fingerprint
 	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
-	Agent      string    `json:"agent,omitempty"`       // of a gateway that keeps several: which one
 	Prev       string    `json:"prev,omitempty"`        // the SHA-256 of the line before, in hexadecimal digits
 }
 

@@ -29,7 +29,6 @@ type Options struct {
 	Dir     string    // absolute; made root-owned, 0755, if missing
 	MaxSize int64     // bytes per file; default 16 MiB, at least maxEncoded+1
 	Files   int       // kept, the current one included; default 3
-	Agent   string    // of each event
 	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
 
@@ -40,7 +39,6 @@ type Log struct {
 	path    string // of dir
 	dir     *os.File
 	lock    *os.File // of dir, held until the log is closed
-	agent   string   // of each event
 	maxSize int64
 	files   int // that are kept, the current one included
 	mirror  *mirror
@@ -73,7 +71,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{path: dir.Name(), dir: dir, agent: o.Agent, maxSize: max(cmp.Or(o.MaxSize, 16<<20), maxEncoded+1), files: max(cmp.Or(o.Files, 3), 1),
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(cmp.Or(o.MaxSize, 16<<20), maxEncoded+1), files: max(cmp.Or(o.Files, 3), 1),
 		now: time.Now, changed: make(chan struct{}, 1)}
 	if l.lock, err = lockDir(dir); err == nil {
 		err = l.open()
@@ -187,7 +185,7 @@ func (l *Log) tellFound() {
 
 // write stamps and appends one line. A report of lost events takes no seq: the gap is as wide as their number.
 func (l *Log) write(e Event) error {
-	e.Seq, e.Time, e.Agent, e.Prev = l.seq+1, l.now(), l.agent, l.head.Hash
+	e.Seq, e.Time, e.Prev = l.seq+1, l.now(), l.head.Hash
 	line := append(Encode(e), '\n')
 	err := l.append(line)
 	if err == nil || l.lost == 0 {

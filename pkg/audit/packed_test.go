@@ -14,7 +14,7 @@ import (
 func sentEvents(by Sender) (out []Event) {
 	for _, e := range goldenEvents() {
 		if slices.Contains(by.may, e.Kind) {
-			e.Seq, e.Time, e.Agent, e.Prev = 0, time.Time{}, "", "" // the keeper's to give
+			e.Seq, e.Time, e.Prev = 0, time.Time{}, "" // the keeper's to give
 			out = append(out, e)
 		}
 	}

@@ -58,10 +58,14 @@ func (ps *parser) keys() []key {
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},
-		{name: "agents", read: ps.agents},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
 		{name: "nice", read: setting(ps, &s.Nice, niceness)},
 	}
+}
+
+// former are keys that an earlier agent-init had, with what to do instead.
+var former = map[string]string{
+	"agents": "a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md",
 }
 
 func names(of []key) []string {

@@ -179,7 +179,7 @@ func (ps *parser) policy(files int, hosts []byte, ceiling *Ceiling) (*Policy, er
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, Resolv: ps.resolv, hosts: parseHosts(string(hosts))}
 	p.routed(ps)
 	p.complete(ps)
-	if p.checkAgents(ps); ps.errs.list == nil && ceiling != nil {
+	if ps.errs.list == nil && ceiling != nil {
 		p = p.below(ceiling, ps)
 	}
 	if ps.errs.list != nil {

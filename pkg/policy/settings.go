@@ -46,7 +46,6 @@ type Settings struct {
 	} `json:"tls"`
 	Broker         []route.Route     `json:"broker,omitempty"`    // the routes whose credential is there, in file order
 	Inspected      []route.Inspected `json:"inspected,omitempty"` // the names that the broker looks into, in file order
-	Agents         []Agent           `json:"agents,omitempty"`    // of a gateway that keeps several, each by its own policy
 	UserNamespaces bool              `json:"user_namespaces"`     // the agent may make namespaces and mount in them
 	Nice           int               `json:"nice"`                // of the agent, see nice(2); 0: it goes as first as agent-init does
 }

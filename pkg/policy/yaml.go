@@ -74,6 +74,8 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 		case !ok:
 		case seen[name]:
 			ps.wrong(key, "the key is there twice")
+		case known != nil && !slices.Contains(known, name) && n.name == "" && former[name] != "":
+			ps.wrong(key, former[name])
 		case known != nil && !slices.Contains(known, name):
 			ps.errs.add(Error{Source: key.at(), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
 		default:

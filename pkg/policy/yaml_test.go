@@ -119,6 +119,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestYAMLErrors(t *testing.T) {
 	for _, tt := range []struct{ data, want string }{
+		{"log: {}\nagents:\n  - {name: a, address: 10.0.0.1}\n", `p.yaml:2:1: a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md: "agents"`},
 		{"service: [claude]\n", `p.yaml:1:1: unknown key: "service" (did you mean services?)`},
 		{"services: [cluade]\n", `p.yaml:1:12: unknown preset: "cluade" (did you mean claude?)`},
 		{"services:\n  - claude required\n", `p.yaml:2:5: unknown preset: "claude required"`},
