@@ -25,7 +25,7 @@ func (l *lasting) flags(fs *flag.FlagSet, r *control.Request, usage string) {
 	}
 	l.given = false
 	fs.Var(l, "for", usage)
-	fs.BoolVar(&r.Save, "save", false, "for good: also keep it in "+state.SavedFile()+", which each start reads")
+	fs.BoolVar(&r.Save, "save", false, "for good: also keep it in "+state.SavedFile+", which each start reads")
 	fs.StringVar(&r.Reason, "reason", "", "`TEXT` for the audit log, and for the file of --save")
 }
 

@@ -42,10 +42,7 @@ func statusCommand() command {
 				return err
 			}
 			ok, why := s.Healthy(time.Now())
-			dir, err := state.Find()
-			if more := s.Examine(dir, time.Now()); more != nil {
-				ok, why = false, append(why, more...)
-			}
+			var err error
 			if !quiet {
 				err = e.show(state.Report{Healthy: ok, Why: why, State: &s}, strings.Repeat(" ", 11), func(w io.Writer, coloured bool) error {
 					var screen strings.Builder

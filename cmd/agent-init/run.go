@@ -267,7 +267,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 		return keeper.Config{}, err
 	}
 	c := s.Config
-	c.SavedFile, c.SeenFile, c.PhaseFile = state.SavedFile(), state.SeenFile, state.PhaseFile()
+	c.SavedFile, c.SeenFile, c.PhaseFile = state.SavedFile, state.SeenFile, state.PhaseFile
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
 	c.KeysHint = keysHint(c.Prefix)
 	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")

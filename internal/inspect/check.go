@@ -60,7 +60,7 @@ const maxCheckFile = 64 << 20 // bytes
 // bundleOf reads the named files: whose they are matters only where they are in force.
 func bundleOf(dir, ceiling string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile(), Ceiling: ceiling, SeenFile: state.SeenFile})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile, Ceiling: ceiling, SeenFile: state.SeenFile})
 	}
 	b, err := policy.ReadCeiling(policy.ReadOptions{Ceiling: ceiling, SeenFile: state.SeenFile})
 	if err != nil {

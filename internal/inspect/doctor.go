@@ -256,7 +256,7 @@ func checkPolicyFiles(d *Diagnosis, p patient) string {
 	case dir == stage.Workspace || strings.HasPrefix(dir, stage.Workspace+"/"):
 		d.fail("put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
 	case len(p.fleeting) > 0:
-		d.warn("start it with a volume: -v NAME:"+path.Dir(path.Dir(state.SavedFile())), "what was saved with allow --save is gone with this container, %s", state.SavedFile())
+		d.warn("start it with a volume: -v NAME:"+path.Dir(path.Dir(state.SavedFile)), "what was saved with allow --save is gone with this container, %s", state.SavedFile)
 	case len(p.policy.Warnings) > 0:
 		list := p.policy.Warnings
 		d.warn("see agent-init check", "%s, the first: %v", text.Counted(len(list), "warning", "warnings"), list[0])
@@ -364,8 +364,8 @@ func checkAudit(d *Diagnosis, p patient) string {
 	log := p.state.Audit
 	if log.Fault != "" {
 		d.fail("make room on the file system of "+log.File, "events are being lost: %s", log.Fault)
-	} else if !strings.HasPrefix(log.File, state.AuditDir()) {
-		d.warn("mount a volume that belongs to root at "+state.AuditDir(), "%s is gone with the container", log.File)
+	} else if !strings.HasPrefix(log.File, state.AuditDir) {
+		d.warn("mount a volume that belongs to root at "+state.AuditDir, "%s is gone with the container", log.File)
 	}
 	return log.File
 }

@@ -27,7 +27,7 @@ func denialOf(grants []grant.Grant, ports []portVerdict) uint32 {
 	for _, v := range ports {
 		file := v.Rule[:max(0, strings.LastIndexByte(v.Rule, ':'))]
 		for _, g := range grants {
-			if g.Kind == grant.Deny && !v.Allowed && (file == g.Name() || g.Saved && file == state.SavedFile() && v.Text == "!"+g.Target) {
+			if g.Kind == grant.Deny && !v.Allowed && (file == g.Name() || g.Saved && file == state.SavedFile && v.Text == "!"+g.Target) {
 				return g.Number
 			}
 		}

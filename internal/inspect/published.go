@@ -80,7 +80,7 @@ func readPublished(dir string) (published, error) {
 
 // readOpen reads the files of dir, where nothing holds them.
 func readOpen(out published, dir string) (published, error) {
-	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile(), Ceiling: state.CeilingHome, SeenFile: state.SeenFile})
+	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile, Ceiling: state.CeilingHome, SeenFile: state.SeenFile})
 	if err != nil {
 		return published{}, err
 	}
@@ -106,7 +106,7 @@ func auditOf(s *state.State) (file string, started time.Time) {
 	if s != nil && s.Audit.File != "" {
 		return s.Audit.File, s.Started
 	}
-	return filepath.Join(state.AuditDir(), audit.FileName), time.Time{}
+	return filepath.Join(state.AuditDir, audit.FileName), time.Time{}
 }
 
 // painted is s in a colour of the terminal's, if that is to be seen.
@@ -205,12 +205,12 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 		p.network = firewall.CheckNamespace(true)
 	}
 	p.readNetwork()
-	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), SavedFile: state.SavedFile(), Ceiling: state.CeilingHome, SeenFile: state.SeenFile, AgentUID: agent.Identity.UID})
+	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), SavedFile: state.SavedFile, Ceiling: state.CeilingHome, SeenFile: state.SeenFile, AgentUID: agent.Identity.UID})
 	if p.inForce == nil {
 		p.inForce = p.policy
 	}
-	if st, err := os.Stat(state.SavedFile()); err == nil && st.Size() > 0 {
-		p.fleeting = container.NoVolume(state.SavedFile())
+	if st, err := os.Stat(state.SavedFile); err == nil && st.Size() > 0 {
+		p.fleeting = container.NoVolume(state.SavedFile)
 	}
 	var routes []policy.RouteEntry
 	if p.inForce != nil {

@@ -39,7 +39,7 @@ type publisher struct {
 // in the status: such a log is gone with the container. It returns what ends the log.
 func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 	var errs []error
-	for _, o.Dir = range []string{state.AuditDir(), string(p.dir) + "/log"} {
+	for _, o.Dir = range []string{state.AuditDir, string(p.dir) + "/log"} {
 		l, err := audit.Open(o)
 		if errors.Is(err, audit.ErrInUse) { // a log elsewhere would be missed in this one
 			return nil, fault.New(fault.Rules, "give each container a volume of its own at "+o.Dir+", or end the other one", "%w", err)
@@ -59,7 +59,7 @@ func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 		p.record = limiter.Record
 		return func() error { limiter.Flush(); return l.Close() }, nil
 	}
-	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir(), "no audit log can be written: %w", errors.Join(errs...))
+	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir, "no audit log can be written: %w", errors.Join(errs...))
 }
 
 func (p *publisher) guardian(v audit.Verdict, reason string) {

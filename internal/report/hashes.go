@@ -53,7 +53,7 @@ func hashesOf(s *source, version string) Hashes {
 		h.Program = &f
 	}
 	h.System = systemOf(osRelease)
-	for _, path := range append(policyFiles(s.policyDir), state.SavedFile()) {
+	for _, path := range append(policyFiles(s.policyDir), state.SavedFile) {
 		if f, err := hashFile(path); err == nil && len(h.Files) < maxHashed {
 			h.Files = append(h.Files, f)
 		}

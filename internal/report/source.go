@@ -36,7 +36,7 @@ type source struct {
 
 // find finds what is published where agent-init runs, or what lies in dir.
 func find(dir string) (*source, error) {
-	s := &source{log: filepath.Join(state.AuditDir(), audit.FileName)}
+	s := &source{log: filepath.Join(state.AuditDir, audit.FileName)}
 	run, err := state.Find()
 	if dir != "" {
 		s.copied, s.log = true, filepath.Join(dir, audit.FileName)

@@ -23,7 +23,7 @@ func TestUnused(t *testing.T) {
 			{Rule: "192.0.2.1:22", Source: "allowlist.txt:5", Traceless: true},
 			{Rule: "192.0.2.2:22", Source: "allowlist.txt:6", Traceless: true, Open: 1},
 			{Rule: "@github", Source: "allowlist.d/b.txt:1", Rules: 9},
-			{Rule: "saved.example", Source: state.SavedFile() + ":3", Rules: 1},
+			{Rule: "saved.example", Source: state.SavedFile + ":3", Rules: 1},
 			{Rule: "given.example", Source: "AGENT_INIT_ALLOW:1", Rules: 1},
 			{Rule: "granted.example", Source: "grant-8:1", Rules: 1},
 		}}}

@@ -47,7 +47,6 @@ func Make(mode string) (Dir, error) {
 		dirs = dirs[:1]
 	}
 	for _, d := range dirs {
-		d = ofAgent(d)
 		err := os.Mkdir(d, 0o755)
 		if errors.Is(err, os.ErrExist) {
 			err = Take(d)
@@ -95,7 +94,6 @@ func Take(d string) error {
 func Find() (Dir, error) {
 	var errs []error
 	for _, d := range runtimeDirs {
-		d = ofAgent(d)
 		err := checkDir(d)
 		if err == nil {
 			if _, err = os.Stat(filepath.Join(d, StatusFile)); err == nil {
@@ -291,10 +289,10 @@ const (
 )
 
 // SavedFile has what people have allowed and denied for good. It is on a volume, or gone with the container.
-func SavedFile() string { return ofAgent("/var/lib/agent-init") + "/allowlist.d/granted.txt" }
+const SavedFile = "/var/lib/agent-init/allowlist.d/granted.txt"
 
 // PhaseFile is there once a start has begun in the phase setup: it comes once.
-func PhaseFile() string { return ofAgent("/var/lib/agent-init") + "/phase/setup" }
+const PhaseFile = "/var/lib/agent-init/phase/setup"
 
 // AuditDir is where the audit log is, unless the root file system is read-only.
-func AuditDir() string { return ofAgent("/var/log/agent-init") }
+const AuditDir = "/var/log/agent-init"

@@ -25,7 +25,7 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 	}
 	switch {
-	case ok && s.SelfTest == nil && s.Agents == nil: // --selftest off
+	case ok && s.SelfTest == nil: // --selftest off
 		fmt.Fprintf(w, "%sconfined and healthy%s, but not proved: no self-test was run\n", green, plain)
 	case ok:
 		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
@@ -42,12 +42,6 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		row([]string{"keys", ""}[min(i, 1)], "%s", text.Clean(line))
 	}
 	row("mode", "%s, %s, started %s", s.Mode, ModeWord(s.Monitor), text.Moment(s.Started, time.Now()))
-	if s.Agents != nil {
-		s.writeAgents(row)
-		row("rules", "%s, repaired %s", s.Firewall.Form(), text.Times(s.Firewall.Repairs))
-		row("audit", "%s", s.Audit.File)
-		return
-	}
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	if g := s.Gateway; g != nil {
 		row("inside", "%s: agents of %s; answered at %s, with %s addresses", g.Interface, joined(g.Networks), joined(g.Addresses), g.Answer)

@@ -42,8 +42,6 @@ type State struct {
 		UID  uint32 `json:"uid"`
 	} `json:"agent"`
 	Gateway  *Gateway `json:"gateway,omitempty"` // whose agents are elsewhere
-	Agents   []Agent  `json:"agents,omitempty"`  // of a gateway that keeps several, each by a keeper of its own
-	Nobody   *Nobody  `json:"nobody,omitempty"`  // likewise: who sent and is none of them
 	Firewall Firewall `json:"firewall"`
 	Policy   struct { // in force
 		policy.Counts
@@ -299,7 +297,7 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	// How old it is can't be told then, until it reports again.
 	bad(!gone && age < -stale, "the keeper has not reported since the clock was set back")
 	bad(s.Firewall.Fault != "", "rules differ from the plan: %s", s.Firewall.Fault)
-	bad(ready && !s.Guard.OK && s.Agents == nil, "the guard is down, names are refused: %s", s.Guard.Fault)
+	bad(ready && !s.Guard.OK, "the guard is down, names are refused: %s", s.Guard.Fault)
 	if why := s.DNS.Trouble(now); ready && s.Guard.OK {
 		bad(why != "", "%s", why)
 	}

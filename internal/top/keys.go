@@ -256,9 +256,9 @@ func (v *View) ask(allow bool, s *Shown) {
 	case !ok:
 		return
 	case !s.Operator:
-		v.Say("only root decides here: docker exec -it -u root CONTAINER /usr/local/bin/agent-init top"+about()+". The agent can ask: agent-init request"+about()+" "+t.entry, true)
+		v.Say("only root decides here: docker exec -it -u root CONTAINER /usr/local/bin/agent-init top. The agent can ask: agent-init request "+t.entry, true)
 	case t.entry == "":
-		v.Say("no entry would allow "+t.place+": agent-init explain"+about()+" says why", true)
+		v.Say("no entry would allow "+t.place+": agent-init explain says why", true)
 	case !allow && t.number != 0:
 		v.question = &question{act: Act{Deed: TurnDown, Target: t.entry, Number: t.number}, text: fmt.Sprintf("Turn down request %d, for %s?", t.number, t.entry)}
 	case allow:

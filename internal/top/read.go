@@ -54,7 +54,7 @@ func NewReader(ctx context.Context) *Reader {
 	case r.facts.Operator:
 		r.blind = "bytes are not told by this kernel"
 	default:
-		r.blind = "bytes are told to root alone: docker exec -it -u root CONTAINER /usr/local/bin/agent-init top" + about()
+		r.blind = "bytes are told to root alone: docker exec -it -u root CONTAINER /usr/local/bin/agent-init top"
 	}
 	return r
 }
@@ -324,12 +324,4 @@ func (l *follower) take(raw []byte) {
 		return
 	}
 	l.events = append(l.events, e)
-}
-
-// about is what a command needs that is proposed here, where a gateway keeps several agents.
-func about() string {
-	if name := state.Selected(); name != "" {
-		return " --agent " + name
-	}
-	return ""
 }

@@ -40,7 +40,7 @@ func openRecord(path string) (*recordFile, error) {
 		}
 	}
 	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir()+"/session.cast", "--record: %w", err)
+		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
 	}
 	return r, nil
 }
