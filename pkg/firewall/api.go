@@ -21,9 +21,6 @@ type (
 	Plan = plan.Plan
 
 	Inside  = plan.Inside  // the agents' network, of a gateway
-	Cell    = plan.Cell    // what a plan about one of its agents has besides
-	Agents  = plan.Agents  // what the table of all its agents is computed from
-	AgentAt = plan.AgentAt // one of them
 	Config  = plan.Config  // what NewPlan computes a Plan from
 	Entry   = plan.Entry   // the addresses of a block, on one port of one IP protocol
 	Grant   = plan.Grant   // an Entry of Config.Allow for a time

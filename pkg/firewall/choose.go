@@ -25,7 +25,7 @@ func choose(opts Options) (*Firewall, error) {
 	}
 	var sealed *Plan
 	if opts.Seal {
-		p, err := sealedPlan(opts.Cell != "", false, 0)
+		p, err := sealedPlan(false, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -37,7 +37,7 @@ func choose(opts Options) (*Firewall, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := nft.Open(opts.table(), opts.Owner, opts.Cell == "", sealed, opts.Log)
+		n, err := nft.Open(opts.Owner, sealed, opts.Log)
 		if err == nil {
 			f := &Firewall{Backend: "nftables", Why: "it was asked for", Zones: n.Zoned, be: n, port: n.Port}
 			if word == "auto" {

@@ -46,11 +46,11 @@ func eachFlow(do func(flow) error) error {
 }
 
 // forgetFlows deletes the entries that leave this namespace. One that can't be deleted
-// keeps none of the others: the first such error is returned. With networks, it is those that these began.
-func forgetFlows(ctx context.Context, of []netip.Prefix) error {
+// keeps none of the others: the first such error is returned.
+func forgetFlows(ctx context.Context) error {
 	var failed error
 	err := eachFlow(func(f flow) error {
-		if !f.internal() && (len(of) == 0 || slices.ContainsFunc(of, func(p netip.Prefix) bool { return p.Contains(f.src) })) {
+		if !f.internal() {
 			failed = cmp.Or(failed, f.delete())
 		}
 		return ctx.Err()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -23,10 +22,6 @@ type Options struct {
 	// Owner binds the table to this process where the kernel can do that without deleting the table when the process
 	// ends: no other process, whatever its capabilities, can then change it.
 	Owner bool
-
-	// Cell is the name of one of several agents of a gateway, whose rules are in a table of their own; "" for all. Plans
-	// must be about a cell then. It needs nftables. With Owner, the table ends with this process: the agent is sealed.
-	Cell string
 
 	// Seal has Open do what Firewall.Seal does, and do that first: the kernel is only then asked for what else plans need.
 	// What is sealed stays so if Open fails.
@@ -66,20 +61,10 @@ type Firewall struct {
 	Zones   bool   // plans may have Config.GuardZone
 
 	be    backend
-	cell  bool
-	table string
 	port  uint32       // the netlink port that its changes come from; 0: other processes'
 	rules *worker      // the only one to use be
 	last  *Plan        // what was applied; rules' own
 	clear func() error // removes what other backends left; rules' own; nil once it was done
-}
-
-// table is the name of the table of these rules.
-func (o Options) table() string {
-	if o.Cell == "" {
-		return plan.TableName
-	}
-	return cellPrefix + o.Cell
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes nothing, whether it can hold a Plan; with
@@ -96,7 +81,6 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 		return nil, err
 	}
 	f.rules = newWorker(f.lease)
-	f.cell, f.table = opts.Cell != "", opts.table()
 	if opts.Seal && f.Reduced != "" { // the others have begun with that
 		if err := f.Seal(ctx); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -108,19 +92,15 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 // Seal refuses everything but loopback. A table that an earlier process left is kept if its chains drop by default: it
 // is at least as closed as the plan that it held.
 func (f *Firewall) Seal(ctx context.Context) error {
-	p, err := sealedPlan(f.cell, f.Reduced != "", 0)
+	p, err := sealedPlan(f.Reduced != "", 0)
 	if err != nil {
 		return err
 	}
 	return f.rules.do(ctx, func() error { return f.be.Seal(p) })
 }
 
-func sealedPlan(cell, reduced bool, group uint16) (Plan, error) {
-	c := Config{Sealed: true, DropGroup: group, Reduced: reduced}
-	if cell {
-		c.Cell.Mark = 2 // any: nothing is marked
-	}
-	return NewPlan(c)
+func sealedPlan(reduced bool, group uint16) (Plan, error) {
+	return NewPlan(Config{Sealed: true, DropGroup: group, Reduced: reduced})
 }
 
 // Apply replaces the rules by those of p in one step, keeps the leases that the kernel holds, and adds leases. It
@@ -143,7 +123,7 @@ func (f *Firewall) put(p Plan) error {
 	if len(p.Chains) == 0 {
 		return errors.New("apply: an empty plan")
 	}
-	sealed, err := sealedPlan(f.cell, f.Reduced != "", p.DropGroup)
+	sealed, err := sealedPlan(f.Reduced != "", p.DropGroup)
 	if err != nil {
 		return err
 	}
@@ -314,12 +294,12 @@ func (f *Firewall) RevokeAll(ctx context.Context) error {
 }
 
 // FlushConntrack forgets every flow, so that none that is older than the
-// rules lives on. It spares loopback, and the container engine's DNS; and if of has networks, all that none of these began.
-func (f *Firewall) FlushConntrack(ctx context.Context, of ...netip.Prefix) error {
+// rules lives on. It spares loopback, and the container engine's DNS.
+func (f *Firewall) FlushConntrack(ctx context.Context) error {
 	if f.Reduced != "" {
 		return ctx.Err() // each packet is judged by itself, whatever it is part of
 	}
-	return nfnetlink.Explain("flush conntrack", forgetFlows(ctx, of))
+	return nfnetlink.Explain("flush conntrack", forgetFlows(ctx))
 }
 
 // Use is an element that packets pass to and fro, leased still or no longer.
@@ -380,7 +360,7 @@ func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if f.Reduced != "" {
 		return nil, errors.New("this kernel tells nobody of changes")
 	}
-	return watch(ctx, f.port, f.table)
+	return watch(ctx, f.port)
 }
 
 // Close frees what this process holds. All rules stay.

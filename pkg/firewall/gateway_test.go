@@ -44,49 +44,6 @@ func TestKernelGateway(t *testing.T) {
 	}
 }
 
-// TestKernelAgents: the kernel holds the table of all agents as it is planned, and a change of who they are is seen.
-func TestKernelAgents(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	newLab(t)
-	f := open(t, Options{Backend: "nftables"})
-	link, err := net.InterfaceByName("eth0")
-	must(t, err)
-	index := uint32(link.Index)
-	a := Agents{Links: []uint32{index}, Onward: true}
-	for i, addr := range []string{"10.1.0.2/32", "10.1.0.3/32"} {
-		a.List = append(a.List, AgentAt{Link: index, Networks: []netip.Prefix{netip.MustParsePrefix(addr)}, Mark: uint32(2 * (i + 1)), UIDs: []uint32{uint32(62000 + i)}})
-	}
-	p, err := NewAgentsPlan(a)
-	must(t, err)
-	ctx := context.Background()
-	must(t, f.Apply(ctx, p, nil))
-	must(t, f.Verify(ctx))
-	changes := []string{"flush chain inet agent-init first-output", "insert rule inet agent-init first-forward meta mark set 3", "flush chain inet agent-init sources"}
-	for _, s := range p.Sets {
-		if s.Map {
-			changes = append(changes, "flush map inet agent-init "+s.Name)
-		}
-	}
-	if len(changes) != 5 {
-		t.Fatalf("no maps of addresses and of users: %s", p)
-	}
-	for _, change := range changes {
-		must(t, nftScript(t, change))
-		if err := f.Verify(ctx); err == nil {
-			t.Errorf("%s: not seen", change)
-		}
-		must(t, f.Repair(ctx))
-		must(t, f.Verify(ctx))
-	}
-	a.List[0].Mark, a.List[1].Mark = 6, 0 // one has another keeper, and the other has none
-	p, err = NewAgentsPlan(a)
-	must(t, err)
-	must(t, f.Apply(ctx, p, nil))
-	must(t, f.Verify(ctx))
-}
-
 // TestKernelLargest: the kernel takes the rules of a gateway that has all that there can be, though it answers each.
 func TestKernelLargest(t *testing.T) {
 	if !inNamespace(t) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -16,18 +15,16 @@ import (
 // settle is how long a change of rules may go on before Watch tells of it.
 const settle = 50 * time.Millisecond
 
-// watch tells on a channel that someone other than the netlink port self changed rules; 0 is nobody's. Where there are
-// several tables of ours, each with a keeper, one is not woken by what others do to theirs. All do that with each lease.
-func watch(ctx context.Context, self uint32, table string) (<-chan struct{}, error) {
+// watch tells on a channel that someone other than the netlink port self changed rules; 0 is nobody's.
+func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, nfnetlink.Explain("watch the rules", err)
 	}
-	if !strings.HasPrefix(table, cellPrefix) {
-		table = ""
-	}
-	if err := hearOnly(conn, self, table); err != nil {
-		return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
+	if self != 0 {
+		if err := hearOthers(conn, self); err != nil {
+			return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
+		}
 	}
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
@@ -61,29 +58,17 @@ func watch(ctx context.Context, self uint32, table string) (<-chan struct{}, err
 	return changes, nil
 }
 
-// hearOnly has conn get only messages of changes that self did not make, and that are about a table, if it is named. What
-// comes in one batch is by one transaction, and its first message stands for all: self is the port in its header, and its
-// first attribute, behind the headers of netlink and nfnetlink, names the table.
-func hearOnly(conn *netlink.Conn, self uint32, table string) error {
-	const port, name = 12, unix.NLMSG_HDRLEN + 4 + unix.NLA_HDRLEN
-	none := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
-	var program []unix.SockFilter
-	if self != 0 {
-		order := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, self)) // as a filter loads it
-		program = append(program,
-			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: port},
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ, K: order, Jf: 1},
-			none)
+// hearOthers has conn get only messages of changes that self did not make. What comes in one batch is by one transaction,
+// and its first message stands for all: self is the port in its header.
+func hearOthers(conn *netlink.Conn, self uint32) error {
+	const port = 12
+	order := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, self)) // as a filter loads it
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: port},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ, K: order, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 31},
 	}
-	if table != "" {
-		for i, c := range append([]byte(table), 0) {
-			program = append(program,
-				unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: uint32(name + i)},
-				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ, K: uint32(c), Jt: 1},
-				none)
-		}
-	}
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 31})
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err

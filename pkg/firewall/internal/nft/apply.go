@@ -222,11 +222,7 @@ func (n *Backend) Verify(p plan.Plan) error {
 	if now != 0 && n.proved == [2]uint32{now, now} {
 		return nil
 	}
-	var chains []string
-	for _, c := range p.Chains {
-		chains = append(chains, c.Name)
-	}
-	live, err := n.read.table(chains...)
+	live, err := n.read.table()
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
@@ -313,7 +309,7 @@ func hookOf(c plan.Chain) string {
 func definition(s plan.Set) string {
 	ns := nftSet(nil, s)
 	var flags uint32
-	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic, unix.NFT_SET_MAP: ns.IsMap} {
+	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic} {
 		if on {
 			flags |= bit
 		}

@@ -22,26 +22,19 @@ const nftaTableOwner = 7
 
 type liveTable struct {
 	flags, owner uint32
-	holds        uint32            // how many chains and sets
 	hooks        map[string]string // of each chain: type, hook, priority and policy; "" for one without
 	rules        map[string][]string
 	sets         map[string]string // definitions, without what they hold
 }
 
 // reader reads what the kernel holds, which needs no right to change it.
-type reader struct {
-	nfnetlink.Conn
-	name string // of the table
-}
+type reader struct{ nfnetlink.Conn }
 
 // table returns our table, without what its sets hold, or nil if there is none.
-//
-// The kernel lists the chains of all tables or of none (nf_tables_api.c, nf_tables_dump_chains). Where there is a table for
-// each of many agents, whoever knows the names of its chains asks for these.
-func (r *reader) table(chains ...string) (*liveTable, error) {
+func (r *reader) table() (*liveTable, error) {
 	t := &liveTable{hooks: map[string]string{}, rules: map[string][]string{}, sets: map[string]string{}}
-	err := r.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, r.name)), func(m nfnetlink.Attrs) error {
-		t.flags, t.owner, t.holds = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner), m.Uint32(unix.NFTA_TABLE_USE)
+	err := r.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, plan.TableName)), func(m nfnetlink.Attrs) error {
+		t.flags, t.owner = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner)
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -50,12 +43,6 @@ func (r *reader) table(chains ...string) (*liveTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read table: %w", err)
 	}
-	for _, name := range chains {
-		key := append(nfnetlink.Text(unix.NFTA_CHAIN_TABLE, r.name), nfnetlink.Text(unix.NFTA_CHAIN_NAME, name)...)
-		if err := r.Stream(get(unix.NFT_MSG_GETCHAIN, 0, key), t.readChain); err != nil && !errors.Is(err, unix.ENOENT) {
-			return nil, fmt.Errorf("read chain %s: %w", name, err)
-		}
-	}
 	for _, list := range []struct {
 		what        string
 		typ, ofName uint16
@@ -63,14 +50,11 @@ func (r *reader) table(chains ...string) (*liveTable, error) {
 		read        func(nfnetlink.Attrs) error
 	}{
 		{"chains", unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, nil, t.readChain},
-		{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, nfnetlink.Text(unix.NFTA_RULE_TABLE, r.name), t.readRule},
-		{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nfnetlink.Text(unix.NFTA_SET_TABLE, r.name), t.readSet},
+		{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, nfnetlink.Text(unix.NFTA_RULE_TABLE, plan.TableName), t.readRule},
+		{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nfnetlink.Text(unix.NFTA_SET_TABLE, plan.TableName), t.readSet},
 	} {
-		if list.what == "chains" && len(chains) > 0 {
-			continue
-		}
 		if err := r.Stream(get(list.typ, unix.NLM_F_DUMP, list.attrs), func(m nfnetlink.Attrs) error {
-			if m.String(list.ofName) != r.name {
+			if m.String(list.ofName) != plan.TableName {
 				return nil
 			}
 			return list.read(m)
@@ -78,21 +62,7 @@ func (r *reader) table(chains ...string) (*liveTable, error) {
 			return nil, fmt.Errorf("read %s: %w", list.what, err)
 		}
 	}
-	if len(chains) > 0 && int(t.holds) != len(t.hooks)+len(t.sets) { // there is more in it
-		return r.table()
-	}
 	return t, nil
-}
-
-// tables are the names of those tables of this network namespace that are ours.
-func (r *reader) tables(ours func(name string) bool) (names []string, err error) {
-	err = r.Stream(get(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, nil), func(m nfnetlink.Attrs) error {
-		if name := m.String(unix.NFTA_TABLE_NAME); ours(name) {
-			names = append(names, name)
-		}
-		return nil
-	})
-	return names, err
 }
 
 // generation is the number of the last change of any table in this network namespace, which is never 0.
@@ -211,7 +181,7 @@ func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) strin
 // but what do makes of it, and what it gets is only good until it returns.
 func (r *reader) elements(set string, do func(nftables.SetElement) error) error {
 	request := get(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP,
-		append(nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_TABLE, r.name), nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...))
+		append(nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_TABLE, plan.TableName), nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...))
 	err := r.Stream(request, func(m nfnetlink.Attrs) error {
 		return nfnetlink.EachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
 			e, err := parseElement(raw)
@@ -236,7 +206,7 @@ func (r *reader) compare(s plan.Set) (missing, extra []nftables.SetElement, err 
 	err = r.elements(s.Name, func(e nftables.SetElement) error {
 		id := elementID(e)
 		if _, ok := want[id]; !ok {
-			e.Key, e.KeyEnd, e.Val = slices.Clone(e.Key), slices.Clone(e.KeyEnd), slices.Clone(e.Val)
+			e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)
 			extra = append(extra, e)
 		}
 		delete(want, id)
@@ -258,8 +228,6 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 			e.Key = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
 		case nftables.NFTA_SET_ELEM_KEY_END:
 			e.KeyEnd = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
-		case unix.NFTA_SET_ELEM_DATA:
-			e.Val = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_TIMEOUT:
 			e.Timeout = millis(b)
 		case unix.NFTA_SET_ELEM_EXPIRATION:
@@ -270,7 +238,7 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 	return e, err
 }
 
-func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) + string(e.Val) }
+func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) }
 
 // get asks about tables of family inet, or for a change of one.
 func get(typ, flags uint16, attrs []byte) nfnetlink.Request {
@@ -282,54 +250,12 @@ func fixed(s plan.Set) (out []nftables.SetElement) {
 	for _, b := range s.Boxes {
 		out = append(out, rangeElement(b))
 	}
-	for _, x := range s.Spans {
-		out = append(out, spanElement(x))
-	}
-	return out
-}
-
-// spanElement has the fields of a key in the order in which loadKey loads them.
-func spanElement(s plan.Span) (e nftables.SetElement) {
-	if s.To != 0 {
-		e.Val = number(s.To)
-	}
-	if !s.Prefix.IsValid() {
-		e.Key = number(s.Number)
-		return e
-	}
-	second := number(s.Number)
-	if s.MAC != [6]byte{} {
-		second = append(slices.Clone(s.MAC[:]), 0, 0)
-	}
-	e.Key, e.KeyEnd = append(s.Prefix.Addr().AsSlice(), second...), append(s.Last().AsSlice(), second...)
-	return e
-}
-
-// keyed is nftSet of a set with a key.
-func keyed(out *nftables.Set, s plan.Set) *nftables.Set {
-	addr := map[plan.Family]nftables.SetDatatype{plan.IPv4: nftables.TypeIPAddr, plan.IPv6: nftables.TypeIP6Addr}[s.Family]
-	if s.Map {
-		out.IsMap, out.DataType = true, nftables.TypeMark
-	}
-	switch s.Key {
-	case plan.ByAddr:
-		out.KeyType = addr
-	case plan.ByNumber:
-		out.KeyType, out.Interval = nftables.TypeMark, false
-	case plan.ByPlace:
-		out.KeyType, out.Concatenation = nftables.MustConcatSetType(addr, nftables.TypeMark), true
-	case plan.ByEther:
-		out.KeyType, out.Concatenation = nftables.MustConcatSetType(addr, nftables.TypeEtherAddr), true
-	}
 	return out
 }
 
 func nftSet(t *nftables.Table, s plan.Set) *nftables.Set {
 	out := &nftables.Set{Table: t, Name: s.Name, KeyType: nftables.TypeInetService, Interval: s.Static,
 		Dynamic: s.Dynamic, HasTimeout: !s.Static || !s.Until.IsZero(), Timeout: s.Timeout, Size: s.Size}
-	if s.Key != "" {
-		return keyed(out, s)
-	}
 	if s.Family != 0 {
 		addr := map[plan.Family]nftables.SetDatatype{plan.IPv4: nftables.TypeIPAddr, plan.IPv6: nftables.TypeIP6Addr}[s.Family]
 		out.KeyType, out.Concatenation = nftables.MustConcatSetType(addr, nftables.TypeInetProto, nftables.TypeInetService), true

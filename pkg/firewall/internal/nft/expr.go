@@ -43,7 +43,6 @@ var fields = map[string]expr.Any{
 	"meta l4proto": meta(expr.MetaKeyL4PROTO),
 	"iif":          meta(expr.MetaKeyIIF),
 	"oif":          meta(expr.MetaKeyOIF),
-	"meta mark":    meta(expr.MetaKeyMARK),
 	"ct mark":      &expr.Ct{Key: expr.CtKeyMARK, Register: reg0},
 	"meta skuid":   meta(expr.MetaKeySKUID),
 	"meta skgid":   meta(expr.MetaKeySKGID),
@@ -67,7 +66,6 @@ var (
 
 // words are the matches on fields whose values are words.
 var words = map[string][]expr.Any{
-	"iiftype ether":        {meta(expr.MetaKeyIIFTYPE), equal(binaryutil.NativeEndian.PutUint16(unix.ARPHRD_ETHER))},
 	"iif lo":               {meta(expr.MetaKeyIIF), equal(loopback)},
 	"oif lo":               {meta(expr.MetaKeyOIF), equal(loopback)},
 	"meta skuid >= 0":      owned,
@@ -220,8 +218,6 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 		}, nil
 	case "dnat":
 		return lead(v.At), nil
-	case "meta mark set":
-		return setMark(v, p)
 	case "ct mark set":
 		return []expr.Any{&expr.Immediate{Register: reg0, Data: number(v.M)}, &expr.Ct{Key: expr.CtKeyMARK, Register: reg0, SourceRegister: true}}, nil
 	case setZone: // the library leaves the direction out: see zone.go
@@ -256,28 +252,6 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 	return nil, fmt.Errorf("can't translate %s", v)
 }
 
-// setMark sets the mark of a packet: to a number, to a field, or to what a field has in a map.
-func setMark(v plan.Verdict, p plan.Plan) (out []expr.Any, err error) {
-	switch {
-	case v.To != "":
-		s, err := p.Set(v.To)
-		if err != nil {
-			return nil, err
-		}
-		if out, err = loadKey(v.Text, s.Family); err != nil {
-			return nil, err
-		}
-		out = append(out, &expr.Lookup{SourceRegister: reg0, DestRegister: reg0, IsDestRegSet: true, SetName: v.To})
-	case v.Text != "":
-		if out, err = loadKey(v.Text, 0); err != nil {
-			return nil, err
-		}
-	default:
-		out = append(out, &expr.Immediate{Register: reg0, Data: number(v.M)})
-	}
-	return append(out, &expr.Meta{Key: expr.MetaKeyMARK, Register: reg0, SourceRegister: true}), nil
-}
-
 // lead has the flow of a packet go to another address and port.
 func lead(to netip.AddrPort) []expr.Any {
 	family := map[bool]uint32{false: unix.NFPROTO_IPV4, true: unix.NFPROTO_IPV6}[to.Addr().Is6()]
@@ -295,26 +269,10 @@ func limit(l plan.Limit) *expr.Limit {
 	return &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(l.Rate), Unit: expr.LimitTimeSecond, Burst: l.Burst}
 }
 
-// beside are what a key has behind an address, to be put into a register.
-var beside = map[string]func(reg uint32) expr.Any{
-	"iif":       func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyIIF, Register: reg} },
-	"oif":       func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyOIF, Register: reg} },
-	"meta mark": func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg} },
-	"ether": func(reg uint32) expr.Any { // source of a frame (IEEE 802.3)
-		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6}
-	},
-}
-
-// loadKey puts a set's key into the registers from reg0 on: a field, an address and something else, or address, protocol
-// and port.
+// loadKey puts a set's key into the registers from reg0 on: a field, or address, protocol and port.
 func loadKey(field string, f plan.Family) ([]expr.Any, error) {
 	if e, ok := fields[field]; ok {
 		return []expr.Any{e}, nil
-	}
-	if first, second, _ := strings.Cut(field, " . "); beside[second] != nil {
-		if addr, ok := fields[first].(*expr.Payload); ok {
-			return []expr.Any{addr, beside[second](word(addr.Len / 4))}, nil
-		}
 	}
 	parts := strings.Split(field, " . l4proto . ")
 	addr, ok := fields[f.Header()+parts[0]].(*expr.Payload)

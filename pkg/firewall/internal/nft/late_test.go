@@ -16,7 +16,7 @@ import (
 // freeze, spoils one exchange at most.
 func TestKernelLateAnswer(t *testing.T) {
 	netns.Enter(t)
-	n, err := Open(plan.TableName, false, true, nil, slog.New(slog.DiscardHandler))
+	n, err := Open(false, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

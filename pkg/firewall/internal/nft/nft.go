@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -40,10 +39,9 @@ type Backend struct {
 }
 
 // Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. It
-// seals before that, if sealed is not nil: what is sealed stays so, whatever fails then. A table with an owner outlives
-// it if lasting says so.
-func Open(table string, owner, lasting bool, sealed *plan.Plan, log *slog.Logger) (*Backend, error) {
-	n := &Backend{log: log, read: reader{name: table}}
+// seals before that, if sealed is not nil: what is sealed stays so, whatever fails then.
+func Open(owner bool, sealed *plan.Plan, log *slog.Logger) (*Backend, error) {
+	n := &Backend{log: log}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		n.sock = c
 		return cmp.Or(c.SetWriteBuffer(buffer), c.SetReadBuffer(buffer))
@@ -59,10 +57,7 @@ func Open(table string, owner, lasting bool, sealed *plan.Plan, log *slog.Logger
 	if owner {
 		// Without the second flag the table would end with our files, which
 		// is before the kernel ends the other processes of our pid namespace.
-		n.flags = nftables.TableFlagOwner
-		if lasting {
-			n.flags |= nftables.TableFlagPersist
-		}
+		n.flags = nftables.TableFlagOwner | nftables.TableFlagPersist
 	}
 	first := n.probe
 	if sealed != nil {
@@ -126,7 +121,7 @@ func (n *Backend) probeTable() *nftables.Table {
 }
 
 func (n *Backend) handle() *nftables.Table {
-	return &nftables.Table{Name: n.read.name, Family: nftables.TableFamilyINet, Flags: n.flags}
+	return &nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet, Flags: n.flags}
 }
 
 // claim returns our table, nil for none, and makes sure that we may change it. It says
@@ -153,7 +148,7 @@ func (n *Backend) claim() (live *liveTable, same bool, err error) {
 
 // Remove removes the table of the nftables backend, if there is one.
 func Remove() error {
-	read := reader{name: plan.TableName}
+	var read reader
 	defer read.Close()
 	live, err := read.table()
 	if nfnetlink.Absent(err) || err == nil && live == nil {
@@ -171,47 +166,4 @@ func Remove() error {
 	}
 	conn.DelTable(&nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet})
 	return nfnetlink.Explain("remove rules of the nftables backend", conn.Flush())
-}
-
-// RemoveTables removes those tables that are ours by their name, over a socket of its own: see nfnetlink.Conn for what
-// its end waits for.
-func RemoveTables(ours func(name string) bool) error {
-	var read reader
-	defer read.Close()
-	names, err := read.tables(ours)
-	if err != nil || len(names) == 0 {
-		return nfnetlink.Explain("look for tables", err)
-	}
-	conn, err := nftables.New()
-	if err != nil {
-		return nfnetlink.Explain("remove tables", err)
-	}
-	return removeTables(conn, names)
-}
-
-// RemoveTables is the same over the sockets that are open.
-func (n *Backend) RemoveTables(ours func(name string) bool) error {
-	names, err := n.read.tables(ours)
-	if err != nil || len(names) == 0 {
-		return nfnetlink.Explain("look for tables", err)
-	}
-	return removeTables(n.conn, names)
-}
-
-func removeTables(conn *nftables.Conn, names []string) error {
-	for _, name := range names {
-		conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
-	}
-	return nfnetlink.Explain("remove tables", conn.Flush())
-}
-
-// Addresses are the elements of a set of addresses.
-func (n *Backend) Addresses(set string) (out []netip.Addr, err error) {
-	err = n.read.elements(set, func(e nftables.SetElement) error {
-		if a, ok := netip.AddrFromSlice(e.Key); ok {
-			out = append(out, a)
-		}
-		return nil
-	})
-	return out, err
 }

@@ -176,7 +176,6 @@ func (b *builder) output() Chain {
 	}
 	c.refuse(dst(single(EngineDNS())))
 
-	b.stayHome(&c)
 	// A redirected packet still shows the interface that it would have left by: hence the second and third rule.
 	// Without the match on NAT, a socket bound to that interface could send to 127.0.0.1 on the wire.
 	c.add(accept, staying)
@@ -263,18 +262,15 @@ func (b *builder) engine() bool {
 // and its first guess that is wrong ends it for a while: the engine never has to. What stays on loopback is nothing
 // that it passes on, and must not tell whether a guess is right.
 func (b *builder) forwarded(c *Chain, v Verdict) {
-	for _, id := range b.engineUIDs() {
+	uids := []uint32{0}
+	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
+		uids = append(uids, b.EngineUID)
+	}
+	for _, id := range uids {
 		asks := []Match{uid(id), udp, dport(53), staying.not()}
 		c.add(v, and(asks, Match{Field: "th dport", Not: true, Set: guessedSet.Name}, Match{Field: "@th,64,16", Set: askedSet.Name})...)
 		c.add(update(guessedSet.Name, "th dport"), asks...)
 	}
-}
-
-func (b *builder) engineUIDs() []uint32 {
-	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
-		return []uint32{0, b.EngineUID}
-	}
-	return []uint32{0}
 }
 
 // input decides what may come in. What is refused gets no answer.

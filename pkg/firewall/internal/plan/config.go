@@ -137,7 +137,6 @@ type Config struct {
 	Observe bool
 
 	Inside Inside // the agents' network, of a gateway
-	Cell   Cell   // the plan is about one of several agents of a gateway; zero: about everybody
 
 	Inbound   []Entry // the ports that may be connected to from outside
 	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none

@@ -51,7 +51,7 @@ func (c Config) checkInside() error {
 		return errors.New("a gateway lets nothing in to its agents")
 	}
 	for _, l := range slices.Concat(in.DNS, in.Gate, in.Broker) {
-		if l.Port() == 0 || c.Cell.Mark == 0 && !slices.ContainsFunc(in.Networks, func(p netip.Prefix) bool { return p.Contains(l.Addr()) }) {
+		if l.Port() == 0 || !slices.ContainsFunc(in.Networks, func(p netip.Prefix) bool { return p.Contains(l.Addr()) }) {
 			return fmt.Errorf("a gateway can't answer at %v, which is not in its agents' network", l)
 		}
 	}
@@ -68,15 +68,9 @@ func (b *builder) addGateway() {
 	if !b.isGateway() {
 		return
 	}
-	if !b.isCell() { // else the table of all agents has these
-		b.plan.Chains = append(b.plan.Chains, b.sources(), b.arrivals())
-	}
-	b.plan.Chains = append(b.plan.Chains, b.visitors(), b.toAgents(), b.led(), b.lead())
+	b.plan.Chains = append(b.plan.Chains, b.sources(), b.arrivals(), b.visitors(), b.toAgents(), b.led(), b.lead())
 	if b.Inside.Onward {
-		b.plan.Chains = append(b.plan.Chains, b.outgoing(), b.incoming())
-	}
-	if b.Inside.Onward && !b.isCell() {
-		b.plan.Chains = append(b.plan.Chains, b.masquerade())
+		b.plan.Chains = append(b.plan.Chains, b.outgoing(), b.incoming(), b.masquerade())
 	}
 }
 
@@ -123,11 +117,7 @@ func (b *builder) sources() Chain {
 // lead leads the agents' questions to the guard, and their connections to names that are looked into.
 func (b *builder) lead() Chain {
 	c := Chain{Name: "lead", Hook: "prerouting", Nat: true, Priority: -105}
-	if b.isCell() {
-		c.add(jump("led"), b.tagged()...)
-	} else {
-		b.byAgents(&c, "led")
-	}
+	b.byAgents(&c, "led")
 	return c
 }
 

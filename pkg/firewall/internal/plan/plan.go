@@ -35,11 +35,8 @@ type Set struct {
 	Family Family // 0: of 16-bit numbers instead
 	For    Holder // of what is leased
 
-	Static bool      // it holds boxes, or spans, and nothing else
+	Static bool      // it holds boxes, and nothing else
 	Boxes  []Box     // no two of which overlap
-	Key    Key       // what its elements are, if not addresses with protocol and port
-	Spans  []Span    // instead of boxes, of a set with a key
-	Map    bool      // each span leads to a mark
 	Until  time.Time // when those end; zero: never
 
 	Dynamic bool          // the kernel fills it; else leases do, or boxes
@@ -135,11 +132,8 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 // New computes the rules for c. The error says what in c makes no sense.
 func New(c Config) (Plan, error) {
 	if c.Sealed { // nothing of what else it says is left
-		if c.Cell.Mark != 0 { // without a rule of its own, nothing is marked as the agent's
-			return Plan{DropGroup: c.DropGroup}, nil
-		}
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkExporter(), c.checkInside(), c.checkCell()); err != nil {
+	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkExporter(), c.checkInside()); err != nil {
 		return Plan{}, err
 	}
 	if c.Reduced { // the guard ends its connections by itself
@@ -195,16 +189,10 @@ func New(c Config) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	p.Chains = append(p.Chains, b.output(), b.input(), b.forward())
-	if !b.isCell() {
-		p.Chains = append(p.Chains, b.postrouting())
-	}
+	p.Chains = append(p.Chains, b.output(), b.input(), b.forward(), b.postrouting())
 	b.addGateway()
 	if !c.Sealed {
 		p.Chains = append(p.Chains, b.onward(), b.leftover(), b.redirect())
-	}
-	if b.isCell() {
-		b.enclose()
 	}
 	if c.GuardZone {
 		p.Chains = append(p.Chains, b.zone())
@@ -305,12 +293,7 @@ func (p Plan) String() string {
 	fmt.Fprintf(&b, "table inet %s {\n", TableName)
 	for _, s := range p.Sets {
 		typ := fmt.Sprintf("%s_addr . inet_proto . inet_service", s.Family)
-		switch {
-		case s.Key != "":
-			if typ = string(s.Key); s.Map {
-				typ += " : mark"
-			}
-		case s.Family == 0:
+		if s.Family == 0 {
 			typ = "integer, 16 bits"
 		}
 		fmt.Fprintf(&b, "\tset %s { # %s\n", s.Name, typ)
@@ -323,9 +306,6 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, "\t\tflags timeout; until %s\n", s.Until.UTC().Format(time.RFC3339Nano))
 		}
 		for _, x := range s.Boxes {
-			fmt.Fprintf(&b, "\t\t%s\n", x)
-		}
-		for _, x := range s.Spans {
 			fmt.Fprintf(&b, "\t\t%s\n", x)
 		}
 		b.WriteString("\t}\n")
@@ -348,19 +328,14 @@ func (p Plan) String() string {
 // hashed returns a name for a set of boxes that other boxes don't have, so
 // that one can be filled while rules still use another.
 func hashed(name string, f Family, boxes []Box, until []int64) string {
-	var h strings.Builder
+	h := sha256.New()
 	for _, end := range until {
-		fmt.Fprint(&h, end)
+		fmt.Fprint(h, end)
 	}
 	for _, x := range boxes {
-		fmt.Fprintln(&h, x)
+		fmt.Fprintln(h, x)
 	}
-	return named(name, f, h.String())
-}
-
-func named(name string, f Family, what string) string {
-	h := sha256.Sum256([]byte(what))
-	return fmt.Sprintf("%s%d-%x", name, f, h[:8])
+	return fmt.Sprintf("%s%d-%x", name, f, h.Sum(nil)[:8])
 }
 
 // Diff is how the kernel differs from a plan, in words.

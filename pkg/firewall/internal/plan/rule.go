@@ -107,8 +107,6 @@ var (
 	icmp6       = is("meta l4proto", uint8(unix.IPPROTO_ICMPV6))
 	igmp        = is("meta l4proto", uint8(unix.IPPROTO_IGMP))
 	plainHead   = is("ip head", uint8(0x45)) // of IPv4, and without options
-	ethernet    = is("iiftype", "ether")
-	nobodys     = is("meta mark", uint32(0)) // whose a packet is, is not known yet
 )
 
 func is(field string, value any) Match { return Match{Field: field, Value: value} }
@@ -167,12 +165,12 @@ func (m Match) String() string {
 // Verdict is what a rule does.
 type Verdict struct {
 	Do string         // in the words of nft(8), without what follows
-	To string         // the chain to jump to, or the set to update or to look into
+	To string         // the chain to jump to, or the set to update
 	N  uint16         // port, zone, or NFLOG group
 	M  uint32         // mark
 	At netip.AddrPort // where it is led to
 
-	Text  string // what is logged of a packet, updated with, or looked up
+	Text  string // what is logged of a packet, or updated with
 	Ports bool   // it is logged by its port as well
 	Total Limit  // of what is logged of all destinations together
 }
@@ -191,15 +189,11 @@ var (
 func jump(chain string) Verdict      { return Verdict{Do: "jump", To: chain} }
 func dnat(to netip.AddrPort) Verdict { return Verdict{Do: "dnat", At: to} }
 func redirect(port uint16) Verdict   { return Verdict{Do: "redirect", N: port} }
-func setMark(m uint32) Verdict       { return Verdict{Do: "meta mark set", M: m} }         // and go on
 func setCtMark(m uint32) Verdict     { return Verdict{Do: "ct mark set", M: m} }           // of the packet's flow; and go on
 func zone(id uint16) Verdict         { return Verdict{Do: "ct original zone set", N: id} } // of the flow that the packet begins; and go on
 
 // update notes a part of the packet in a set, and goes on.
 func update(set, part string) Verdict { return Verdict{Do: "update", To: set, Text: part} }
-
-// lookUp sets the mark to what a field, or fields, have in a map, and goes on. Without set, to the field itself.
-func lookUp(set, field string) Verdict { return Verdict{Do: "meta mark set", To: set, Text: field} }
 
 // keep notes where the packet comes from, and accepts it if it has room there.
 func keep(set string) Verdict { return Verdict{Do: "keep", To: set} }
@@ -212,12 +206,7 @@ func (v Verdict) String() string {
 		return fmt.Sprintf("redirect to :%d", v.N)
 	case "dnat":
 		return fmt.Sprint("dnat to ", v.At)
-	case "meta mark set", "ct mark set":
-		if v.To != "" {
-			return fmt.Sprintf("%s %s map @%s", v.Do, v.Text, v.To)
-		} else if v.Text != "" {
-			return v.Do + " " + v.Text
-		}
+	case "ct mark set":
 		return fmt.Sprintf("%s %#x", v.Do, v.M)
 	case "ct original zone set":
 		return fmt.Sprint(v.Do, " ", v.N)
