@@ -77,8 +77,6 @@ var decoders = map[string]string{
 	"internal/top/read.go: start":                    "a command: the log",
 	"internal/top/read.go: take":                     "a command: the log",
 	"internal/report/tally.go: line":                 "a command: the log",
-	"internal/report/film/film.go: Read":             "a command: a record of the session server's",
-	"internal/report/film/film.go: event":            "a command: a record of the session server's",
 	"internal/launch/engine.go: inspected":           "a command on the host: the engine's answer",
 	"internal/launch/ui/fleet.go: inquire":           "a command on the host: what a container prints",
 	"internal/launch/ui/server.go: body":             "a command on the host: the page's requests",

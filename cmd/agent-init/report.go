@@ -22,7 +22,6 @@ func reportCommand() command {
 			fs.StringVar(&html, "html", "", "write a page that needs nothing else to `FILE`, or with - to the standard output")
 			fs.StringVar(&o.Since, "since", "", "tell of what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), all, or RFC 3339; start is usual")
 			fs.StringVar(&o.Dir, "dir", "", "`DIR` that a log was copied to, of a container that has ended")
-			fs.StringVar(&o.Record, "record", "", "asciicast `FILE` of run --record to show; else the only one beside the log")
 			fs.StringVar(&o.Prices, "prices", "", "`FILE` with lines MODEL IN OUT: what a million tokens cost")
 		},
 		run: func(_ context.Context, e environment, _ []string) error {

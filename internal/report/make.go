@@ -7,7 +7,6 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/inspect"
-	"github.com/agent-init/agent-init/internal/report/film"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -15,7 +14,6 @@ import (
 type Options struct {
 	Dir     string // where the log was copied to; "" for that of this container
 	Since   string // 10m, 1d, start, all, or RFC 3339; "" is start where agent-init runs, and else all
-	Record  string // an asciicast; "" for the only one beside the log
 	Prices  string // a file
 	Version string // of this program
 	Now     time.Time
@@ -45,9 +43,6 @@ func Make(o Options) (*Report, error) {
 	}
 	t.finish(s, prices)
 	r.Hashes = hashesOf(s, o.Version)
-	if r.Record, err = filmOf(s, o.Record); err != nil {
-		return nil, err
-	}
 	r.Findings = r.findings()
 	return r, nil
 }
@@ -95,29 +90,4 @@ func (t *tally) finish(s *source, prices []price) {
 	if r.Timeline.Bins == nil {
 		r.Timeline.Bins = []Bin{}
 	}
-}
-
-// filmOf is the record, if there is one that may be read: it is root's alone.
-func filmOf(s *source, named string) (*film.Film, error) {
-	path := s.record(named)
-	if path == "" {
-		return nil, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		if named == "" && os.IsPermission(err) {
-			return nil, nil
-		}
-		return nil, fault.New(fault.Usage, "give an asciicast that you may read, as run --record writes it", "%w", err)
-	}
-	defer f.Close()
-	shot, err := film.Read(f)
-	if err != nil && named == "" {
-		return nil, nil // what lies beside the log may be anybody's
-	}
-	if err != nil {
-		return nil, fault.New(fault.Usage, "give an asciicast, as run --record writes it", "%s: %w", path, err)
-	}
-	shot.File = path
-	return shot, nil
 }

@@ -11,12 +11,11 @@ import (
 
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/inspect"
-	"github.com/agent-init/agent-init/internal/report/film"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // Version is that of the data. New fields may come; those that are there keep their names and meanings.
-const Version = 1
+const Version = 2
 
 // Report is what report --json prints, and all that a page shows.
 type Report struct {
@@ -43,7 +42,6 @@ type Report struct {
 	Hashes    Hashes              `json:"hashes"`
 	Log       Log                 `json:"log"`
 	LeftOut   LeftOut             `json:"left_out,omitzero"`
-	Record    *film.Film          `json:"record,omitempty"`
 }
 
 // Now is how agent-init does, or did.

@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
@@ -85,27 +83,6 @@ func (s *source) proposals() *inspect.Proposals {
 		p, _ = policy.Rebuild(nil, nil, policy.Resolv{}, nil, route.Proxy{}, nil) // nothing in it can be wrong
 	}
 	return inspect.NewProposals(p, s.leases, s.plan)
-}
-
-// record is the asciicast to show: that which was named, or the only one that lies with the log.
-func (s *source) record(named string) string {
-	if named != "" {
-		return named
-	}
-	list, _ := filepath.Glob(filepath.Join(globbed(filepath.Dir(s.log)), "*.cast")) // the pattern is one
-	list = slices.DeleteFunc(list, func(f string) bool {
-		st, err := os.Stat(f)
-		return err != nil || !st.Mode().IsRegular()
-	})
-	if len(list) == 1 {
-		return list[0]
-	}
-	return ""
-}
-
-// globbed is a path as a pattern that means just it.
-func globbed(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // torn says whether the last line of the log has no end, as when its disk was full, or it was copied as it was written.

@@ -11,8 +11,6 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
 )
 
-const aRecord = "/var/log/agent-init/session.cast"
-
 // aRun is a box in which there was something of everything that a report tells of.
 func aRun(t *testing.T) *brokered {
 	t.Helper()
@@ -23,12 +21,11 @@ func aRun(t *testing.T) *brokered {
 	l.DNS.SetAddrs("api.test", "45.30.60.1", "2a0f:30::60")
 	l.Web.Handle("api.anthropic.com", b.model)
 	const list = "ok.test\napi.test GET /open/**\n*.never.test\n!denied.test\n45.30.9.9:8443\n"
-	const show = `printf '\033[1;32magent\033[0m works on \033[4mit\033[0m\r\n'; for i in 1 2 3; do printf "step %s of 3\r\n" $i; done; exec sleep infinity`
 	b.world = startIn(t, l, list, lab.BoxOptions{Files: []lab.File{
 		{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker:\n  anthropic:\n    credential: file:/run/secrets/anthropic\n")},
 		{Path: "/run/secrets/anthropic", Data: []byte(brokerKey + "\n"), Mode: 0o400},
 		{Path: bundle, Data: l.CA.PEM},
-	}}, "agent-init", "run", "--session", "always", "--record", aRecord, "--", "sh", "-c", show)
+	}}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	b.inSession()
 	b.base, b.token = b.variable("ANTHROPIC_BASE_URL"), b.variable("ANTHROPIC_AUTH_TOKEN")
 	return b
@@ -52,7 +49,6 @@ type reported struct {
 		}
 		Unused int
 	}
-	Record struct{ Seconds float64 }
 	Hashes struct {
 		Program struct{ SHA256 string }
 		Files   []struct{ Path string }
@@ -88,23 +84,20 @@ func TestLabReport(t *testing.T) {
 	b.did("allow", "mirror.test", "--save")
 	b.works("http", "https://evil.test/")
 	b.audited("the last of it", func(e event) bool { return e.Kind == "connect" && e.Name == "evil.test" })
-	if !eventually(lab.Patience, func() bool { return strings.Contains(b.root("cat", aRecord).Stdout, "step 3 of 3") }) {
-		t.Fatal("there is no record")
-	}
 
 	r := b.reported(b.did("report", "--json"))
-	if !r.Now.Live || !r.Now.OK || len(r.Hashes.Program.SHA256) != 64 || r.Record.Seconds == 0 {
+	if !r.Now.Live || !r.Now.OK || len(r.Hashes.Program.SHA256) != 64 {
 		t.Errorf("of a container that runs: %+v", r)
 	}
 	b.tells(r)
 	if files := fmt.Sprint(r.Hashes.Files); !strings.Contains(files, "/etc/agent-init/policy.yaml") || !strings.Contains(files, "/var/lib/agent-init/allowlist.d/granted.txt") {
 		t.Errorf("hashes are of %s", files)
 	}
-	if page := b.did("report", "--html", "-"); !strings.Contains(page, "step 3 of 3") || !strings.Contains(page, "&lt;script&gt;alert(1)") || strings.Contains(page, "<script>alert") {
+	if page := b.did("report", "--html", "-"); !strings.Contains(page, "&lt;script&gt;alert(1)") || strings.Contains(page, "<script>alert") {
 		t.Errorf("the page of a container that runs: %s", page)
 	}
-	// The agent reads the same, but for the record, which is root's.
-	if r := b.reported(b.says([]string{"report", "--json"})); r.Record.Seconds != 0 || len(r.Contacts) < 4 {
+	// The agent reads the same.
+	if r := b.reported(b.says([]string{"report", "--json"})); len(r.Contacts) < 4 {
 		t.Errorf("as the agent: %+v", r)
 	}
 	// A link where the page is to go is the agent's choice of another file.
@@ -116,7 +109,7 @@ func TestLabReport(t *testing.T) {
 		t.Fatal(r)
 	}
 	r = b.reported(b.did("report", "--dir", "/tmp/copied", "--json"))
-	if r.Now.Live || r.Hashes.Program.SHA256 != "" || r.Record.Seconds == 0 {
+	if r.Now.Live || r.Hashes.Program.SHA256 != "" {
 		t.Errorf("of a copy: %+v", r)
 	}
 	b.tells(r)

@@ -25,7 +25,7 @@ type attribute struct {
 	value string
 }
 
-// raw is what stands in style and script: this program's own files, as they are.
+// raw is what stands in style: this program's own file, as it is.
 type raw string
 
 // el is an element. The tag may have classes behind it, as in CSS: "td.num.wide".
@@ -65,7 +65,7 @@ func said(v any) string {
 
 var (
 	escapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
-	void    = map[word]bool{"meta": true, "input": true, "br": true}
+	void    = map[word]bool{"meta": true}
 )
 
 // out writes nodes until one can't be written.
@@ -91,7 +91,7 @@ func (o out) node(n *node) {
 	}
 	o.put("</", string(n.tag), ">")
 	switch n.tag {
-	case "tr", "p", "section", "li", "h2", "rect", "style", "script", "details":
+	case "tr", "p", "section", "li", "h2", "rect", "style", "details":
 		o.put("\n")
 	}
 }

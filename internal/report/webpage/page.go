@@ -1,5 +1,5 @@
-// Package webpage shows a report as one page of HTML that needs nothing else: no network, no file beside it, and no script
-// but to play a record. Its policy (CSP) lets nothing run or load that was not written here.
+// Package webpage shows a report as one page of HTML that needs nothing else: no network, no file beside it, and no
+// script. Its policy (CSP) lets nothing run, and nothing load but the style that was written here.
 package webpage
 
 import (
@@ -15,42 +15,27 @@ import (
 //go:embed style.css
 var style string
 
-//go:embed player.js
-var player string
-
 // Write writes the page.
 func Write(w io.Writer, r *report.Report) error {
-	css := style
-	var film []*node
-	if r.Record != nil && len(r.Record.Pictures) > 0 {
-		css += looks(r.Record)
-		film = screening(r.Record)
-	}
-	policy := "default-src 'none'; style-src '" + hash(css) + "'; base-uri 'none'; form-action 'none'"
-	if film != nil {
-		policy += "; script-src '" + hash(player) + "'"
-	}
+	policy := "default-src 'none'; style-src '" + hash(style) + "'; base-uri 'none'; form-action 'none'"
 	head := el("head",
 		el("meta").with("charset", "utf-8"),
 		el("meta").with("http-equiv", "Content-Security-Policy").with("content", policy),
 		el("meta").with("name", "viewport").with("content", "width=device-width, initial-scale=1"),
 		el("meta").with("name", "referrer").with("content", "no-referrer"),
 		el("title", title(r)),
-		el("style", raw(css)),
+		el("style", raw(style)),
 	)
 	body := el("body",
 		top(r),
-		el("main", tiles(r), findings(r), timeline(r), contacts(r), refusals(r), grants(r), routes(r), film, unused(r),
-			entries(r), inbound(r), proof(r), notes(r), integrity(r), limits()),
+		el("main", tiles(r), findings(r), timeline(r), contacts(r), refusals(r), grants(r), routes(r), unused(r), entries(r),
+			inbound(r), proof(r), notes(r), integrity(r), limits()),
 		foot(r),
 	)
-	if film != nil {
-		body = body.add(el("script", raw(player)))
-	}
 	return document(w, el("html", head, body).with("lang", "en"))
 }
 
-// hash is how a policy names a style or a script.
+// hash is how a policy names a style.
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])

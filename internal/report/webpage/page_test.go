@@ -2,7 +2,6 @@ package webpage
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,14 +14,12 @@ import (
 
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/report"
-	"github.com/agent-init/agent-init/internal/report/film"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// aRun is what the data's own tests are made of, with a record.
+// aRun is what the data's own tests are made of.
 const aRun = "../testdata/run"
 
 func made(t testing.TB, dir string) []byte {
@@ -47,12 +44,11 @@ var attacks = []string{
 	"a\u202egnp.exe", "\x1b]0;owned\x07", "x\x00y", "a\nb\r\nc", `&lt;script&gt;&#x3c;script>`, `<![CDATA[<script>document.title="owned"</script>]]>`, `<plaintext>`, `{{.}}${1}`, strings.Repeat("W", 900),
 }
 
-// hostile is a log in which each text that an agent may choose is each of the attacks, and a record that shows them.
+// hostile is a log in which each text that an agent may choose is each of the attacks.
 func hostile(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	var log, cast bytes.Buffer
-	fmt.Fprintf(&cast, "{\"version\":2,\"width\":200,\"height\":40,\"timestamp\":1795420800,\"title\":%q}\n", attacks[0])
+	var log bytes.Buffer
 	seq := uint64(0)
 	for i, a := range attacks {
 		for _, kind := range []audit.Kind{audit.DNS, audit.Connect, audit.HTTP, audit.Drop, audit.Grant, audit.Policy, audit.SelfTest, audit.Guard, audit.Session, audit.Broker, audit.Kind(a)} {
@@ -66,12 +62,9 @@ func hostile(t testing.TB) (dir string) {
 				log.Write(append(audit.Encode(e), '\n'))
 			}
 		}
-		fmt.Fprintf(&cast, "[%d, \"o\", %q]\n", i, regexp.MustCompile(`[\x00-\x1f]`).ReplaceAllString(a, "?")+"\\r\\n")
 	}
-	for name, data := range map[string][]byte{audit.FileName: log.Bytes(), "session.cast": bytes.ReplaceAll(cast.Bytes(), []byte(`\\r\\n`), []byte(`\r\n`))} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, audit.FileName), log.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
@@ -101,9 +94,9 @@ func inventory(t testing.TB, page []byte) (found map[string]int) {
 
 // ours are the elements and attributes that a page may have.
 var ours = strings.Fields(`html head meta title style body header main footer div section p span b i small h1 h2 ul li svg path rect line title
-	text table thead tbody tr th td code pre details summary time script button input output figure figcaption
+	text table thead tbody tr th td code pre details summary time
 	lang= charset= http-equiv= content= name= class= id= viewBox= aria-hidden= role= aria-label= d= x= y= width= height= x1= x2= y1= y2= text-anchor=
-	open= hidden= type= min= max= value= data-rows=`)
+	open=`)
 
 // TestInventory: nothing in a log becomes an element or an attribute, and none of ours runs or loads anything.
 func TestInventory(t *testing.T) {
@@ -115,7 +108,7 @@ func TestInventory(t *testing.T) {
 				t.Errorf("%s: there is %s", dir, what)
 			}
 		}
-		if found["script"] != 2 || found["style"] != 1 || found["section"] < 8 {
+		if found["style"] != 1 || found["section"] < 8 {
 			t.Errorf("%s: %v", dir, found)
 		}
 		for _, bad := range []string{"\u202e", "\x1b", "\x00", "\x7f"} {
@@ -126,29 +119,17 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// TestPolicy: what the page's policy lets run is its own style and player, by their hashes, and nothing else.
+// TestPolicy: the page's policy lets its own style be used, by its hash, and nothing else.
 func TestPolicy(t *testing.T) {
 	page := string(made(t, aRun))
 	policy := regexp.MustCompile(`Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(page)
-	script := regexp.MustCompile(`(?s)<script>(.*?)</script>`).FindStringSubmatch(page)
-	if policy == nil || style == nil || script == nil {
+	if policy == nil || style == nil {
 		t.Fatal("a part is missing")
 	}
-	want := "default-src 'none'; style-src '" + hash(style[1]) + "'; base-uri 'none'; form-action 'none'; script-src '" + hash(script[1]) + "'"
+	want := "default-src 'none'; style-src '" + hash(style[1]) + "'; base-uri 'none'; form-action 'none'"
 	if got := html.UnescapeString(policy[1]); got != want {
 		t.Errorf("%s, want %s", got, want)
-	}
-	dir := t.TempDir()
-	log, err := os.ReadFile(filepath.Join(aRun, audit.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, audit.FileName), log, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if page := string(made(t, dir)); strings.Contains(page, "<script") || strings.Contains(page, "script-src") {
-		t.Error("without a record there is a script")
 	}
 }
 
@@ -157,7 +138,7 @@ func TestSaysAll(t *testing.T) {
 	page := html.UnescapeString(string(made(t, aRun)))
 	for _, text := range []string{"was confined and proved", "registry.npmjs.org", "36.3 MB", "api.github.com POST /repos/acme/shop/issues/*/comments",
 		"to share the stack trace <b>please</b>", "because: use the mirror", "claude-opus-5-5", "2,060,566", "*.docker.io", "never", "leaves no trace",
-		"passed: 119 checks in 12ms", "agent started as agent", "hello there", "docker inspect"} {
+		"passed: 119 checks in 12ms", "agent started as agent", "docker inspect"} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page does not say %q", text)
 		}
@@ -179,7 +160,6 @@ func filled(a, b string) *report.Report {
 		Policy:    &report.Policy{Dir: a, Entries: []report.Entry{{Rule: b, Source: a}, {Rule: a, Source: b, Used: 3}}, Unused: 1},
 		SelfTests: []report.Note{n}, Notes: []report.Note{n}, Log: report.Log{File: a},
 		Hashes: report.Hashes{Version: a, System: b, Rules: a, Program: &report.Hashed{Path: b, SHA256: a}, Files: []report.Hashed{{Path: a, SHA256: b}}},
-		Record: &film.Film{File: a, Title: b, Cols: 80, Rows: 2, Looks: make([]terminal.Style, 1), Pictures: []film.Picture{{Rows: map[int][]film.Run{0: {{Text: a}, {Text: b, Wide: true}}}}}},
 	}
 }
 
