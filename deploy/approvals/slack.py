@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Asks a channel of Slack what agents ask for: two buttons, and the answer for agent-init to poll.
+"""Asks a channel of Slack what agents ask for: two buttons, and the answer as a file.
 
-  SLACK_TOKEN=xoxb-… SLACK_SIGNING_SECRET=… SLACK_CHANNEL=C… SLACK_APPROVERS=U…,U… slack.py SECRET [PORT]
+  SLACK_TOKEN=xoxb-… SLACK_SIGNING_SECRET=… SLACK_CHANNEL=C… SLACK_APPROVERS=U…,U… slack.py SECRET DIR [PORT]
 
-SECRET is the file of approvals.secret. Something in front ends TLS. Slack's "interactivity" leads to /slack."""
+SECRET is the file of approvals.secret. DIR/HOSTNAME is mounted as approvals.directory of that container. Something in front ends TLS. Slack's "interactivity" leads to /slack."""
 import base64, hashlib, hmac, http.server, json, os, re, sys, time, urllib.parse, urllib.request
 
 text = open(sys.argv[1]).read().strip()
 KEY = base64.b64decode(text[6:]) if text.startswith("whsec_") else text.encode()
 APPROVERS = os.environ["SLACK_APPROVERS"].split(",")
-answers = {}  # the last of each container, by path
+DIR = sys.argv[2]
 
 
 def mac(key, message):
@@ -25,6 +25,14 @@ def slack(method, message):
                                      {"Authorization": "Bearer " + os.environ["SLACK_TOKEN"], "Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as reply:
         assert json.load(reply)["ok"]
+
+
+def put(ask, line):  # whole, as agent-init looks at any time; the last 16 of a container stay
+    place = os.path.join(DIR, re.sub(r"[^a-zA-Z0-9-]", "_", ask["container"]))
+    os.makedirs(place, mode=0o755, exist_ok=True)
+    with open(os.path.join(place, "." + line[:64]), "w") as file:
+        file.write(line + "\n")
+    os.replace(file.name, os.path.join(place, str(ask["request"] % 16)))
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                    for verdict, label in [("allow", f"Allow for {ask['seconds']} s"), ("deny", "No")]] if ask else []
         slack("chat.postMessage", {"channel": os.environ["SLACK_CHANNEL"], "text": note["text"],
                                    "blocks": [words] + ([{"type": "actions", "elements": buttons}] if buttons else [])})
-        self.say("")
+        self.say()
 
     def decide(self, body):  # Slack has signed that this person has pressed the button that we have made
         pressed = json.loads(urllib.parse.parse_qs(body.decode())["payload"][0])
@@ -54,19 +62,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             who = "slack:" + re.sub(r"[^a-zA-Z0-9._-]", "?", user.get("username", user["id"]))[:40]
             said = "|".join(str(field) for field in ["answer", 1, ask["container"], ask["start"], ask["request"], ask["nonce"], ask["target"], verdict,
                                                      ask["seconds"] if verdict == "allow" else 0, now, min(now + 60, ask["ends"]), who, ""])
-            list_ = answers.setdefault(f"/answers/{ask['container']}/{ask['start']}", [])
-            list_[:] = [*list_[-15:], mac(KEY, said.encode()).hexdigest() + "|" + said]
-        self.say("")
+            put(ask, mac(KEY, said.encode()).hexdigest() + "|" + said)
+        self.say()
 
-    def do_GET(self):
-        self.say("\n".join(answers.get(self.path, [])))
-
-    def say(self, line):
+    def say(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(line.encode())
 
 
-server = http.server.ThreadingHTTPServer(("", int(sys.argv[2]) if len(sys.argv) > 2 else 8080), Handler)
+server = http.server.ThreadingHTTPServer(("", int(sys.argv[3]) if len(sys.argv) > 3 else 8080), Handler)
 print(f"listening on port {server.server_address[1]}", flush=True)
 server.serve_forever()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks the person at this terminal what agents ask for, and answers.
+"""Asks the person at this terminal what agents ask for, and answers the webhook, which waits for 25 seconds.
 
   terminal.py SECRET [PORT [CERT KEY]]
 
@@ -9,7 +9,7 @@ import base64, getpass, hashlib, hmac, http.server, json, queue, re, ssl, sys, t
 text = open(sys.argv[1]).read().strip()
 KEY = base64.b64decode(text[6:]) if text.startswith("whsec_") else text.encode()
 WHO = getpass.getuser()
-waiting, late = queue.Queue(100), {}  # what is to be asked; answers that came too late for the webhook, by path
+waiting = queue.Queue(100)  # what is to be asked
 
 
 def answer(ask, verdict, seconds, who, reason=""):
@@ -36,13 +36,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not ask:
             print(note["text"], flush=True)
             return self.say("")
-        done = {"event": threading.Event(), "line": ""}
+        done = {"event": threading.Event(), "line": "", "late": False}
         waiting.put((note, ask, done), timeout=20)
-        done["event"].wait(25)  # agent-init waits for 30 seconds, and then polls
+        done["late"] = not done["event"].wait(25)  # agent-init waits for 30 seconds
         self.say(done["line"])
-
-    def do_GET(self):
-        self.say("\n".join(late.get(self.path.removeprefix("/answers"), [])))
 
     def say(self, line):
         self.send_response(200)
@@ -62,6 +59,8 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 print(f"listening on port {server.server_address[1]}", flush=True)
 while True:
     note, ask, done = waiting.get()
+    if done["late"]:
+        continue
     means = "".join(f"\n  {word}" for word in ask.get("means", []))
     print(f"{ask['container']}: {note['text']}{means}\nallow for how many seconds, {ask['seconds']} at most (0: no)? ", end="", flush=True)
     said = sys.stdin.readline()
@@ -69,6 +68,6 @@ while True:
         break
     seconds = min(int(said), ask["seconds"]) if re.fullmatch(r"\d+\n?", said.strip()) else 0
     done["line"] = answer(ask, "allow" if seconds else "deny", seconds, WHO)
-    late.setdefault(f"/{ask['container']}/{ask['start']}", []).append(done["line"])
-    late[f"/{ask['container']}/{ask['start']}"] = late[f"/{ask['container']}/{ask['start']}"][-16:]
+    if done["late"]:
+        print("too late: the webhook waits no more", flush=True)
     done["event"].set()

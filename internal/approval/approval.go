@@ -75,8 +75,5 @@ func (d *Desk) Ask(number uint32, target string, life time.Duration, made, ends 
 	}
 }
 
-// Container and Start are whose requests these are.
-func (d *Desk) Container() string { return d.container }
-
 // Start is drawn anew for each.
 func (d *Desk) Start() string { return d.start }

@@ -302,7 +302,7 @@ func TestDesk(t *testing.T) {
 		}
 	}
 	for host, want := range map[string]string{"": "-", "a|b c\nd\xff": "a-b-c-d-", strings.Repeat("h", 99): strings.Repeat("h", 64)} {
-		if got := NewDesk(host).Container(); got != want {
+		if got := NewDesk(host).container; got != want {
 			t.Errorf("%q is %q", host, got)
 		}
 	}

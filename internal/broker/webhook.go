@@ -58,23 +58,17 @@ func (p *process) post(ctx context.Context, file *os.File) (answers string, err 
 	})
 }
 
-// send posts to a webhook, or asks there. It follows no redirect, which could lead anywhere, and reads nothing of the
+// send posts to a webhook. It follows no redirect, which could lead anywhere, and reads nothing of the
 // answer but its status, unless it is to be handed over. What it says of a failure has no word of the server's, and
 // nothing of the URL but its host.
 func send(ctx context.Context, post stage.Post, roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, post.Patience())
 	defer cancel()
-	method := http.MethodPost
-	if post.Body == nil {
-		method = http.MethodGet
-	}
-	r, err := http.NewRequestWithContext(ctx, method, post.URL, bytes.NewReader(post.Body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, post.URL, bytes.NewReader(post.Body))
 	if err != nil {
 		return "", errors.New("the URL of the webhook is none")
 	}
-	if post.Body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
+	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "agent-init")
 	for name, value := range post.Headers {
 		r.Header.Set(name, value)

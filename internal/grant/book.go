@@ -45,7 +45,7 @@ type Grant struct {
 	Decided *Decision `json:"decided,omitempty"`
 }
 
-// Afar is who has decided from afar, by their own account, and by which way that came: a file, the webhook or a poll.
+// Afar is who has decided from afar, by their own account, and by which way that came: a file or the webhook.
 type Afar struct {
 	Who string `json:"who"`
 	Way string `json:"way"`

@@ -16,7 +16,6 @@ import (
 const (
 	wayFile    = "file"
 	wayWebhook = "webhook"
-	wayPoll    = "poll"
 )
 
 // look takes the answers that are files.
@@ -39,35 +38,6 @@ func (a *approvals) look(ctx context.Context) {
 		}
 	}
 	a.tell(wayFile, errors.Join(err, a.take(ctx, a.fresh(wayFile, all))))
-}
-
-// poll asks for answers while requests wait, until ctx ends.
-func (a *approvals) poll(ctx context.Context) {
-	for {
-		every := time.Duration(a.settings().Poll.Every)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every):
-		}
-		if a.settings().Poll.To == "" || len(waiting(a.book.now().grants)) == 0 {
-			continue
-		}
-		if err := a.pollOnce(ctx); ctx.Err() == nil {
-			a.tell(wayPoll, err)
-		}
-	}
-}
-
-func (a *approvals) pollOnce(ctx context.Context) error {
-	if _, err := a.key(); err != nil {
-		return err
-	}
-	sent, err := a.broker.post(ctx, a.settings().Poll.Of(a.desk.Container(), a.desk.Start()), stage.Post{Answers: true})
-	if err != nil {
-		return err
-	}
-	return a.take(ctx, a.fresh(wayPoll, linesOf(wayPoll, sent)))
 }
 
 // post has the broker ask a server, and returns what it has answered.

@@ -121,7 +121,7 @@ func TestApprovalsNarrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.put(&b, said, "poll", now); err == nil {
+		if _, err := a.put(&b, said, wayWebhook, now); err == nil {
 			t.Errorf("request %d is allowed for %d seconds", number, life)
 		}
 	}

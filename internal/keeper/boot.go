@@ -83,7 +83,6 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published, approvals)
 	go k.followPhase(context.WithoutCancel(ctx))
-	go approvals.poll(context.WithoutCancel(ctx))
 	st := k.status()
 	for _, line := range st.Broker.Keys() {
 		b.progress.note(line)

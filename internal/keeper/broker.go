@@ -144,7 +144,7 @@ func (k *brokerKeeper) openDiag() (*os.File, error) {
 // prepare reads the certificate authorities, if a route or an inspected name needs them for the first time.
 func (k *brokerKeeper) prepare(s policy.Settings) error {
 	overTLS := func(r route.Route) bool { return strings.HasPrefix(r.To, "https:") }
-	if k == nil || k.roots.pem != nil || !slices.ContainsFunc(s.Broker, overTLS) && !certified(s) && s.Notify.Webhook.To == "" && s.Approvals.Poll.To == "" {
+	if k == nil || k.roots.pem != nil || !slices.ContainsFunc(s.Broker, overTLS) && !certified(s) && s.Notify.Webhook.To == "" {
 		return nil
 	}
 	return k.rereadRoots()

@@ -78,13 +78,13 @@ type Place struct {
 	Refused uint64 `json:"refused"` // by the collector, for good
 }
 
-// Post is what the broker is to send to a webhook, or without a body to ask there: URL and bearer are secrets.
+// Post is what the broker is to send to a webhook. URL and bearer are secrets.
 type Post struct {
 	URL     string            `json:"url"`
 	Host    string            `json:"host"` // of the URL, for words
 	Bearer  string            `json:"bearer,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // by which it is signed
-	Body    json.RawMessage   `json:"body,omitempty"`    // see Body
+	Body    json.RawMessage   `json:"body"`              // see Body
 	Answers bool              `json:"answers,omitempty"` // what is sent back is to be handed over
 }
 
@@ -93,7 +93,7 @@ func Body(v any) (json.RawMessage, error) { return json.Marshal(v) }
 
 // Patience is for a webhook to be looked up, reached and to answer. One that may answer may ask a person first.
 func (p Post) Patience() time.Duration {
-	if p.Answers && p.Body != nil {
+	if p.Answers {
 		return 30 * time.Second
 	}
 	return 9 * time.Second

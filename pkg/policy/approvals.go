@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 type Approvals struct {
 	Secret    string `json:"secret,omitempty"`    // a file of root's with the key of their answers; none: nobody can
 	Directory string `json:"directory,omitempty"` // where answers come as files
-	Poll      Poll   `json:"poll,omitzero"`       // where the broker asks for them
 	Most      ttl    `json:"most"`                // for how long they may grant at most
 	Hold      ttl    `json:"hold,omitempty"`      // the first question for a name waits for them; 0: it does not
 }
@@ -19,25 +17,7 @@ type Approvals struct {
 // IsZero says whether nobody far away decides anything.
 func (a Approvals) IsZero() bool { return a.Secret == "" && a.Hold == 0 }
 
-// Poll is asked for answers while requests wait. It is no route, as a webhook is none.
-type Poll struct {
-	Webhook
-	Every ttl `json:"every"`
-}
-
-// IsZero says whether nobody is asked.
-func (p Poll) IsZero() bool { return p.To == "" }
-
-// Of is the URL to ask, for a container and a start of it.
-func (p Poll) Of(container, start string) Webhook {
-	w := p.Webhook
-	w.To = strings.NewReplacer(containerPlace, url.PathEscape(container), startPlace, url.PathEscape(start)).Replace(w.To)
-	return w
-}
-
 const none = "none" // as a default is written
-
-const containerPlace, startPlace = "{container}", "{start}"
 
 // longestHold is for how long a packet filter knows whose a question is (nf_conntrack_udp_timeout).
 const longestHold = 30 * time.Second
@@ -64,7 +44,6 @@ func (ps *parser) approvalKeys() []key {
 			}
 			return text, ""
 		})},
-		{name: "poll", keys: append(ps.webhookKeys(&a.Poll.Webhook), key{name: "every", read: setting(ps, &a.Poll.Every, span(time.Second, time.Hour))})},
 		{name: "most", read: setting(ps, &a.Most, span(time.Second, 24*time.Hour))},
 		{name: "hold", read: setting(ps, &a.Hold, func(key, text string) (ttl, string) {
 			if text == "0s" || text == "0" {
@@ -78,16 +57,13 @@ func (ps *parser) approvalKeys() []key {
 // checkApprovals says what is missing for an answer to come from anywhere.
 func (ps *parser) checkApprovals() {
 	a := ps.settings.Approvals
-	ways := a.Directory != "" || a.Poll.To != ""
 	wrong := func(name, text, message string) {
 		ps.errs.add(Error{Source: ps.set["approvals."+name], Text: text, Message: message})
 	}
 	switch {
 	case a.Secret == "" && a.Directory != "":
 		wrong("directory", a.Directory, "answers are signed: say where the key is, as in secret: file:/run/secrets/approvals")
-	case a.Secret == "" && a.Poll.To != "":
-		wrong("poll.to", a.Poll.To, "answers are signed: say where the key is, as in secret: file:/run/secrets/approvals")
-	case a.Secret != "" && !ways && ps.settings.Notify.Webhook.To == "":
-		wrong("secret", a.Secret, "no answer can come: say a directory, where to poll, or a webhook of notify, which may answer")
+	case a.Secret != "" && a.Directory == "" && ps.settings.Notify.Webhook.To == "":
+		wrong("secret", a.Secret, "no answer can come: say a directory, or a webhook of notify, which may answer")
 	}
 }

@@ -164,17 +164,16 @@ func TestCeilingSettings(t *testing.T) {
 	p := under(t, "entries: any\ninbound: [3000]\ndns: {upstream: [10.0.0.53], max_ttl: 60s, qps: 50}\nlimits: {leases: 10}\n"+
 		"log: {stdout: true, files: 5}\nsession: {clipboard: false}\ntls: {ech: refuse}\nuser_namespaces: false\nnice: 5\ndeny: [hooks.example]",
 		"inbound: [3000, 4000]\ndns: {upstream: [9.9.9.9], max_ttl: 30s, qps: 100}\nlimits: {leases: 20}\nlog: {stdout: false, files: 2}\n"+
-			"session: {clipboard: true}\ntls: {ech: pass}\nnice: 0\nnotify: {webhook: {to: 'https://hooks.example/x'}}\n"+
-			"approvals: {secret: 'file:/run/secrets/x', poll: {to: 'https://hooks.example/{container}'}}\n")
+			"session: {clipboard: true}\ntls: {ech: pass}\nnice: 0\nnotify: {webhook: {to: 'https://hooks.example/x'}}\n")
 	s := p.Settings
-	got := fmt.Sprintln(s.Inbound, s.DNS.Upstream, s.DNS.QPS, s.Limits.Leases, s.Log.Stdout, s.Log.Files, s.Session.Clipboard, s.TLS.ECH, s.UserNamespaces, s.Nice, s.Notify.Webhook.To, s.Approvals.Poll.To)
-	if want := "[3000/tcp] [10.0.0.53:53] 50 10 true 5 false refuse false 5  \n"; got != want || s.DNS.MaxTTL != ttl(30*time.Second) {
+	got := fmt.Sprintln(s.Inbound, s.DNS.Upstream, s.DNS.QPS, s.Limits.Leases, s.Log.Stdout, s.Log.Files, s.Session.Clipboard, s.TLS.ECH, s.UserNamespaces, s.Nice, s.Notify.Webhook.To)
+	if want := "[3000/tcp] [10.0.0.53:53] 50 10 true 5 false refuse false 5 \n"; got != want || s.DNS.MaxTTL != ttl(30*time.Second) {
 		t.Errorf("left is %s, want %s", got, want)
 	}
 	if p.Broker != nil {
 		t.Error("the broker reaches the webhook")
 	}
-	for _, said := range []string{"inbound 4000/tcp", "dns.upstream 9.9.9.9:53", "dns.qps", "limits.leases", "log.stdout", "log.files", "session.clipboard", "tls.ech", "notify.webhook.to", "approvals.poll.to"} {
+	for _, said := range []string{"inbound 4000/tcp", "dns.upstream 9.9.9.9:53", "dns.qps", "limits.leases", "log.stdout", "log.files", "session.clipboard", "tls.ech", "notify.webhook.to"} {
 		if !strings.Contains(warnings(p), `"`+said+`"`) {
 			t.Errorf("%s is not said: %s", said, warnings(p))
 		}

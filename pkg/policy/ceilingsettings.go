@@ -40,19 +40,12 @@ func (c *Ceiling) within(s Settings, ps *parser, cut func(*Cut)) Settings {
 	}
 	c.fix(&s, ps, took)
 	c.proxy(&s, ps, took)
-	for _, asked := range []struct {
-		key string
-		at  *Webhook
-	}{{"notify.webhook.to", &s.Notify.Webhook}, {"approvals.poll.to", &s.Approvals.Poll.Webhook}} {
-		w := *asked.at
-		if w.To == "" {
-			continue
-		}
-		host := &Rule{Source: ps.set[asked.key], Text: w.host, Name: w.host, Ports: []Port{w.port}}
+	if w := s.Notify.Webhook; w.To != "" {
+		host := &Rule{Source: ps.set["notify.webhook.to"], Text: w.host, Name: w.host, Ports: []Port{w.port}}
 		host.Private = w.Private
 		if left, narrowed := c.narrow(host); narrowed != nil || slices.ContainsFunc(left, (*Rule).Inspects) {
-			took(asked.key, "", "", "no line of it admits "+host.String())
-			*asked.at = Webhook{}
+			took("notify.webhook.to", "", "", "no line of it admits "+host.String())
+			s.Notify.Webhook = Webhook{}
 		}
 	}
 	if r := s.Telemetry.rule; r != nil {

@@ -51,7 +51,7 @@ func (ps *parser) keys() []key {
 		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
 		{name: "notify", keys: []key{
 			{name: "command", read: ps.notifyCommand},
-			{name: "webhook", keys: ps.webhookKeys(&s.Notify.Webhook)},
+			{name: "webhook", keys: ps.webhookKeys()},
 		}},
 		{name: "approvals", keys: ps.approvalKeys()},
 		{name: "telemetry", keys: ps.telemetryKeys()},
@@ -65,7 +65,8 @@ func (ps *parser) keys() []key {
 
 // former are keys that an earlier agent-init had, with what to do instead.
 var former = map[string]string{
-	"agents": "a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md",
+	"agents":         "a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md",
+	"approvals.poll": "agent-init polls for no answers: have them come as files (directory), or as the answer to the webhook, see docs/migrating.md",
 }
 
 func names(of []key) []string {

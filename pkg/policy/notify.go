@@ -40,7 +40,8 @@ func (w Webhook) Fills() bool { return strings.Contains(w.To, hole) }
 
 const hole = "{}"
 
-func (ps *parser) webhookKeys(w *Webhook) []key {
+func (ps *parser) webhookKeys() []key {
+	w := &ps.settings.Notify.Webhook
 	return []key{
 		{name: "to", read: func(n node) {
 			if text, ok := ps.value(n); ok {
@@ -83,10 +84,10 @@ func (w *Webhook) lead(text string) (problem string) {
 }
 
 // webhook is the host of a webhook, for what the broker may reach.
-func (ps *parser) webhook(key string, w Webhook) (host *Rule) {
-	switch at := ps.set[key+".to"]; {
+func (ps *parser) webhook(w Webhook) (host *Rule) {
+	switch at := ps.set["notify.webhook.to"]; {
 	case w.To == "" && w != Webhook{}:
-		ps.errs.add(Error{Source: ps.set[key+".credential"], Text: "webhook", Message: "say where it goes, as in to: https://hooks.example.com/services/{}"})
+		ps.errs.add(Error{Source: ps.set["notify.webhook.credential"], Text: "webhook", Message: "say where it goes, as in to: https://hooks.example.com/services/{}"})
 		return nil
 	case w.To == "":
 		return nil
@@ -94,7 +95,7 @@ func (ps *parser) webhook(key string, w Webhook) (host *Rule) {
 		ps.errs.add(Error{Source: at, Text: w.To, Message: "{} stands for a credential: say where it is, as in credential: file:/run/secrets/webhook"})
 		return nil
 	}
-	r := &Rule{Source: ps.set[key+".to"], Text: w.host, Name: w.host, Ports: []Port{w.port}, routes: true}
+	r := &Rule{Source: ps.set["notify.webhook.to"], Text: w.host, Name: w.host, Ports: []Port{w.port}, routes: true}
 	r.Private = w.Private
 	return r
 }

@@ -164,7 +164,7 @@ func (p *Policy) brokers(ps *parser) {
 		}
 	}
 	ps.checkApprovals()
-	for _, host := range []*Rule{ps.webhook("notify.webhook", p.Settings.Notify.Webhook), ps.webhook("approvals.poll", p.Settings.Approvals.Poll.Webhook), p.proxyRule(ps)} {
+	for _, host := range []*Rule{ps.webhook(p.Settings.Notify.Webhook), p.proxyRule(ps)} {
 		if host != nil {
 			own.rules = append(own.rules, host)
 		}

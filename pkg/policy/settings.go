@@ -62,7 +62,7 @@ func defaults() (s Settings) {
 	s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
 	s.Log.MaxSize, s.Log.Files = 16<<20, 3
 	s.Session.Clipboard = true
-	s.Approvals.Most, s.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
+	s.Approvals.Most = ttl(10 * time.Minute)
 	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	s.TLS.ECH = "pass"
 	s.UserNamespaces, s.Nice = true, 19

@@ -70,17 +70,18 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.of(n.Content[i]), n.of(n.Content[i+1])
 		name, ok := ps.scalar(key, "a key")
+		whole := strings.TrimPrefix(n.name+"."+name, ".")
 		switch {
 		case !ok:
 		case seen[name]:
 			ps.wrong(key, "the key is there twice")
-		case known != nil && !slices.Contains(known, name) && n.name == "" && former[name] != "":
-			ps.wrong(key, former[name])
+		case known != nil && !slices.Contains(known, name) && former[whole] != "":
+			ps.wrong(key, former[whole])
 		case known != nil && !slices.Contains(known, name):
 			ps.errs.add(Error{Source: key.at(), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
 		default:
 			seen[name] = true
-			value.name, value.key = strings.TrimPrefix(n.name+"."+name, "."), key.at()
+			value.name, value.key = whole, key.at()
 			do(name, value)
 		}
 	}

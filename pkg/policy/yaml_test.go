@@ -86,7 +86,7 @@ func TestYAMLDefaults(t *testing.T) {
 	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
 	want.Telemetry = Telemetry{Protocol: "http/protobuf", Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
-	want.Approvals.Most, want.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
+	want.Approvals.Most = ttl(10 * time.Minute)
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
 	want.Log.MaxSize, want.Log.Files = 16<<20, 3
 	want.Session.Clipboard = true

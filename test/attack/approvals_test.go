@@ -46,26 +46,19 @@ func (a asked) answer(verdict string, seconds int64) string {
 	return sign(approvalKey, "answer", 1, a.Container, a.Start, a.Request, a.Nonce, a.Target, verdict, seconds, now, now+60, "ann@example.com", "one build")
 }
 
-// approver is somebody far away: a server that takes webhooks, may answer them, and is polled.
+// approver is somebody far away: a server that takes webhooks, and may answer them.
 type approver struct {
 	*testing.T
-	mu     sync.Mutex
-	got    []asked
-	ids    map[string]bool
-	reply  func(asked) string // to the webhook
-	polled map[string]string  // what is said to a poll, by path
-	polls  []string
+	mu    sync.Mutex
+	got   []asked
+	ids   map[string]bool
+	reply func(asked) string // to the webhook
 }
 
 func (p *approver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.Method == http.MethodGet {
-		p.polls = append(p.polls, r.URL.Path)
-		_, _ = io.WriteString(w, p.polled[r.URL.Path])
-		return
-	}
 	id, stamp := r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp")
 	mac := hmac.New(sha256.New, []byte(approvalKey))
 	mac.Write([]byte(id + "." + stamp + "." + string(body)))
@@ -111,10 +104,11 @@ func (p *approver) set(do func()) {
 	do()
 }
 
-// answering is a confined box whose policy has approvals, with what else settings say, and answers as files of a volume.
+// answering is a confined box whose policy has approvals, with what else settings say, and answers as files of a
+// volume.
 func answering(t *testing.T, l *lab.Lab, settings, more string, besides ...lab.File) (w *world, p *approver, files string) {
 	t.Helper()
-	p = &approver{T: t, ids: map[string]bool{}, polled: map[string]string{}}
+	p = &approver{T: t, ids: map[string]bool{}}
 	l.DNS.SetAddrs("ask.example.com", "45.30.50.7", "2a0f:30::57")
 	for _, name := range []string{"new.test", "sub.new.test", "more.test"} {
 		l.DNS.SetAddrs(name, "45.30.50.8", "2a0f:30::58")
@@ -329,12 +323,12 @@ func TestLabApprovalCeiling(t *testing.T) {
 	w.unasked("sub.new.test", "more.test")
 }
 
-// TestLabApprovalWays: an answer comes back with the webhook's, or is asked for, or is a file; and nothing else that a
-// server sends. make test-lab-modes has it where agent-init confines by up and by sidecar.
+// TestLabApprovalWays: an answer comes back with the webhook's, or is a file; and nothing else that a server sends.
+// make test-lab-modes has it where agent-init confines by up and by sidecar.
 func TestLabApprovalWays(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	w, p, files := answering(t, l, "most: 1h, poll: {to: 'https://ask.example.com/poll/{container}/{start}', every: 1s}", "")
+	w, p, files := answering(t, l, "most: 1h", "")
 	p.set(func() { p.reply = func(a asked) string { return a.answer("allow", 60) + "\n" } })
 	w.asks("new.test")
 	w.audited("the grant", func(e event) bool {
@@ -357,36 +351,23 @@ func TestLabApprovalWays(t *testing.T) {
 	w.refusedAnswer("webhook", "no such request waits: it was decided or forgotten, or this answer was used")
 	w.refusedAnswer("webhook", "it is too long for an answer")
 	w.blocked("resolve", "more.test")
-	path := "/poll/" + a.Container + "/" + a.Start
-	if !eventually(0, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.polls) > 0 && p.polls[0] == path }) {
-		t.Fatalf("polled %q", p.polls)
-	}
-	p.set(func() { p.polled[path] = strings.Repeat("x", 1<<20) })
-	w.audited("too much", func(e event) bool {
-		return e.Reason == "approvals: poll: ask.example.com answered with more than 64 KiB"
-	})
-	p.set(func() { p.polled[path] = first + "\n" + a.answer("allow", 120) + "\n" })
+	drop(t, files, "late", a.answer("allow", 120))
 	w.audited("the grant", func(e event) bool {
-		return e.Kind == "grant" && e.Verdict == "allow" && strings.HasPrefix(e.Reason, "allowed for 2m by ann@example.com from afar (poll)")
+		return e.Kind == "grant" && e.Verdict == "allow" && strings.HasPrefix(e.Reason, "allowed for 2m by ann@example.com from afar (file late)")
 	})
-	w.refusedAnswer("poll", "no such request waits: it was decided or forgotten, or this answer was used")
 	w.works("resolve", "more.test")
 
+	p.set(func() { p.reply = func(asked) string { return strings.Repeat("x", 1<<20) } })
 	w.asks("evil.test")
 	drop(t, files, "deny", p.last("evil.test").answer("deny", 0))
 	w.audited("the denial", func(e event) bool {
 		return e.Kind == "grant" && e.Reason == "turned down by ann@example.com from afar (file deny): one build"
 	})
 	w.blocked("resolve", "evil.test")
-
-	// Nobody is asked who has nothing to say.
+	w.audited("too much", func(e event) bool {
+		return e.Reason == "notify: the webhook was not called: ask.example.com answered with more than 64 KiB"
+	})
 	w.audited("a call", func(e event) bool { return e.Reason == "notify: ask.example.com was told of request 2" })
-	p.set(func() { p.polls = nil })
-	w.did("allow", "evil.test")
-	time.Sleep(2 * time.Second)
-	if p.set(func() {}); len(p.polls) > 1 {
-		t.Errorf("polled %d times while nothing waits", len(p.polls))
-	}
 }
 
 // TestLabApprovalHold: the first question for a name that nobody has thought of waits for a person, and for no longer
