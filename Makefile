@@ -11,15 +11,12 @@ FUZZTIME    ?= 30s
 # and processes are the same code above all of them.
 RULES_LAB    = Spine|Works|Inbound|FaultTampering|Gate(Direct|Revoke)|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|67F|68|69)|X(0[458]|1[678]|2[0-36])
 FILTER_LAB   = ^TestLab($(RULES_LAB)|ExitCode|FaultGuard|Mode(Up|Sidecar|Reload|Containers)|GateGuardKilled|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(6[01]|7[0-2])|X(0[1267]))
-# The two iptables get the same rules from the same code, of which the older one is asked everything. The newer one is asked one
-# of each kind: that it takes the rules, keeps them, and decides by them on names, addresses, protocols, flows and marks.
-NFT_LAB      = ^TestLab(Spine|WorksEntries|Inbound|FaultTampering|Gate(Direct|Revoke)|E(05|1[67]|23IPv6|26|30|33|37M|38G|39M|57|67F|68|69S)|X(0[48]|18|2[0236]))
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The scorecard
 # tries its attacks in each; these are what it can't (E14, E16, E17, E19, E34, X01), what works, what fails and is mended, what
 # ends a flow, who may change rules and leases, and one of each kind of what the guard judges. The privileges of the agent are agent-init's in
 # "run" only; E20 is about files of the agent's own container, and a gateway is in none of these modes.
 MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate(Revoke|GuardKilled|Audit|Direct|TLS)|Broker(TakenOver|RouteEnds)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0[19]|1[4-9]|23|3[34]|37M|39R|41|50|67F|68|72|75)|X(0[1568]|18|2[026]))
-LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
+LAB          = test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once. With more, some fail where processors are slow.
 PARALLEL    ?= $(shell nproc)
 RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
@@ -87,7 +84,7 @@ test:
 test-all: export PARALLEL = 2
 test-all:
 	@test/run.sh 3 test-places test-container test-attack "test-gvisor lint test-exporter" test-race \
-		test-checks test-lab-xtables-legacy test-lab-xtables-nft test-lab-up test-lab-sidecar
+		test-checks test-lab-xtables-legacy test-lab-up test-lab-sidecar
 test-all: export PLACES = docker devcontainer
 
 ## test-release: the rest, weekly and before each release: each image, agent and place (needs root)
@@ -141,10 +138,6 @@ test-lab-nftables: build
 test-lab-xtables-legacy: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=xtables-legacy \
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(FILTER_LAB)' ./test/attack
-
-test-lab-xtables-nft: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=xtables-nft \
-		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(NFT_LAB)' ./test/attack
 
 ## test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
 test-lab-modes: test-lab-up test-lab-sidecar

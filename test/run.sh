@@ -111,7 +111,7 @@ reasons() {
 run() {
   local only=() tests=${2:-}
   tests=${tests//\$/\$\$} # make's own sign
-  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "NFT_LAB=$tests" "MODE_LAB=$tests")
+  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "MODE_LAB=$tests")
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
   # What nohup, or a script's &, has this ignore would be ignored by all tests.

@@ -209,7 +209,7 @@ func checkKernel(d *Diagnosis, p patient) string {
 	return "can hold the rules, by " + name
 }
 
-// checkIPTables looks for rules that another generation of iptables holds.
+// checkIPTables looks for the programs that the rules need, and for rules that iptables-legacy holds beside nftables.
 func checkIPTables(d *Diagnosis, p patient) string {
 	backend := p.backend()
 	switch {

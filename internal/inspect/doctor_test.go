@@ -68,7 +68,7 @@ func TestDoctorFinds(t *testing.T) {
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
 		"host processes":     {func(p *patient) { p.processes = "the machine's" }, "processes", fails, "the machine's", "hostPID: false"},
 		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
-		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},
+		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-legacy" }, "iptables", fails, "ip6tables is missing", "install iptables"},
 		"no ::1":             {func(p *patient) { p.loopback6 = false }, "IPv6", warns, "half up", "disable_ipv6"},
 		"no route":           {func(p *patient) { p.route6 = false }, "IPv6", warns, "no way out", "disable_ipv6"},
 		"saved nowhere":      {func(p *patient) { p.fleeting = []string{"no volume"} }, "policy", warns, "gone with this container", "-v NAME:/var/lib/agent-init"},

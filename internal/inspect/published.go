@@ -250,7 +250,7 @@ func (p *patient) readNetwork() {
 			}
 		}
 	}
-	for _, name := range []string{"ip6tables-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore"} {
+	for _, name := range []string{"ip6tables-legacy-restore", "ip6tables-restore"} {
 		for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} {
 			_, err := os.Stat(filepath.Join(dir, name))
 			p.ip6tables = p.ip6tables || err == nil

@@ -162,7 +162,7 @@ func (b *base) checkProgramPath(_ context.Context, f fit) (examined, error) {
 	return examined{f}, container.ProgramPathFault(b.config.Environ["PATH"])
 }
 
-const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
+const kernelRemedy = "use a kernel with nf_tables, or with ip_set and iptables-legacy in the image, for IPv4 and IPv6; see docs/platforms.md"
 
 func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	// The table outlives the process only if PID 1 can't be outlived: in the
@@ -402,7 +402,11 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := k.rules.put(ctx, plan); err != nil {
+	err = k.rules.put(ctx, plan)
+	switch {
+	case errors.Is(err, firewall.ErrLeft):
+		return out, fault.New(fault.Rules, "start a new container, with a network of its own", "apply the rules: %w", err)
+	case err != nil:
 		return out, fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
 	}
 	return out, g.inside.forward()

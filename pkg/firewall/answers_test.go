@@ -75,11 +75,7 @@ func TestKernelAnswers(t *testing.T) {
 	l.serve(53)
 	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
 	echo(t, netip.MustParseAddrPort("[::1]:6053"), "guard ")
-	variant := backendInUse()
-	if variant != "nftables" {
-		variant = variant[len("xtables-"):]
-	}
-	engine(t, variant)
+	engine(t, enginesVariant())
 	engineAt, engineReal := netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("127.0.0.11:40053")
 	vouched, vouched6 := netip.MustParseAddrPort("127.0.0.1:5353"), at(near6, 5353)
 	own, loop := at(near4, 5354), netip.MustParseAddrPort("[::1]:5355")

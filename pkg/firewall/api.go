@@ -48,4 +48,5 @@ func NewPlan(c Config) (Plan, error) { return plan.New(c) }
 var (
 	ErrPermission = nfnetlink.ErrPermission // for want of NET_ADMIN
 	ErrRaw        = nfnetlink.ErrRaw        // for want of NET_RAW: iptables opens raw sockets to speak to the kernel
+	ErrLeft       = nfnetlink.ErrLeft       // another backend's rules are there, and can't be removed
 )

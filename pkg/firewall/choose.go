@@ -13,9 +13,9 @@ import (
 )
 
 // Backends returns the words that Options.Backend may be. "auto" is nftables if the kernel takes its rules, else
-// xtables; "xtables" is the better variant of iptables of those that are installed.
+// xtables. "xtables" and "xtables-legacy" are the same.
 func Backends() []string {
-	return []string{"auto", "nftables", "xtables", "xtables-nft", "xtables-legacy"}
+	return []string{"auto", "nftables", "xtables", xtables.Name}
 }
 
 func choose(opts Options) (*Firewall, error) {
@@ -53,29 +53,22 @@ func choose(opts Options) (*Firewall, error) {
 		}
 		nftErr = fmt.Errorf("nftables: %w", err)
 	}
-	_, variant, _ := strings.Cut(word, "-")
-	if err := nfnetlink.Supported(); err != nil {
-		r, err := xtables.OpenReduced(variant, opts.programs(), err)
-		if err != nil {
-			return nil, errors.Join(nftErr, err)
-		}
-		return &Firewall{Backend: r.Name, Why: r.Why, Reduced: r.Reason, be: r}, nil // such a kernel holds nothing of another backend
+	why := "it was asked for"
+	if nftErr != nil {
+		why = strings.ReplaceAll(nftErr.Error(), "\n", " ")
 	}
-	x, err := xtables.Open(variant, sealed, opts.programs())
+	if err := nfnetlink.Supported(); err != nil { // such a kernel holds nothing of another backend
+		r, openErr := xtables.OpenReduced(opts.programs())
+		if openErr != nil {
+			return nil, errors.Join(nftErr, openErr)
+		}
+		return &Firewall{Backend: xtables.Name, Why: fmt.Sprintf("%s: the kernel takes nothing else: %v", r.Programs(), err), Reduced: r.Reason, be: r}, nil
+	}
+	x, err := xtables.Open(sealed, opts.programs())
 	if err != nil {
 		return nil, errors.Join(nftErr, err)
 	}
-	f := &Firewall{Backend: x.Name, Why: x.Why, Zones: x.Zoned, be: x}
-	if nftErr != nil {
-		f.Why += "; " + strings.ReplaceAll(nftErr.Error(), "\n", " ")
-	}
-	f.clear = func() error {
-		if err := nft.Remove(); err != nil {
-			return err
-		}
-		return x.RemoveOthers()
-	}
-	return f, nil
+	return &Firewall{Backend: xtables.Name, Why: x.Programs() + ": " + why, Zones: x.Zoned, be: x, clear: nft.Remove}, nil
 }
 
 // Caveats says, in a sentence each, what the backend in use does less strictly

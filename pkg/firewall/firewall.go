@@ -55,7 +55,7 @@ type backend interface {
 // Firewall is the live rules of this network namespace. Its methods are safe for concurrent use; a call whose context
 // ends returns the context's error at once, and whether it took effect is then not known.
 type Firewall struct {
-	Backend string // in use: "nftables", "xtables-nft" or "xtables-legacy"
+	Backend string // in use: "nftables" or "xtables-legacy"
 	Why     string // for people: what the backend runs on, and why it was chosen
 	Reduced string // for people: why plans must have Config.Reduced; "" if they must not
 	Zones   bool   // plans may have Config.GuardZone

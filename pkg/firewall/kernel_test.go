@@ -62,7 +62,7 @@ const onBackend = "FIREWALL_TEST_BACKEND"
 // onBackends is inNamespace once for each backend.
 func onBackends(t *testing.T) bool {
 	t.Helper()
-	return onSome(t, "nftables", "xtables-nft", "xtables-legacy")
+	return onSome(t, "nftables", "xtables-legacy")
 }
 
 func onSome(t *testing.T, backends ...string) bool {

@@ -49,7 +49,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 		})
 	}
 	var first *Firewall
-	names := []string{"nftables", "xtables-nft", "nftables", "xtables-legacy", "nftables", "xtables-legacy", "xtables-nft", "xtables-legacy"}
+	names := []string{"nftables", "xtables-legacy", "nftables", "xtables-legacy", "xtables-legacy", "nftables", "nftables"}
 	for i, name := range names {
 		f := open(t, Options{Backend: name})
 		must(t, f.Seal(ctx))
@@ -116,9 +116,9 @@ func leftovers(t *testing.T, name string) {
 	}
 }
 
-// The variant is the one whose tables hold the engine's rules, if not another is
-// asked for; then ours win all the same, as long as they came last.
-func TestKernelXTChoosesVariant(t *testing.T) {
+// Ours win over the engine's rules, be those in the same tables or in those of iptables on nf_tables, as long as ours
+// came last; and the engine's never win.
+func TestKernelXTBesideEngine(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
@@ -127,48 +127,56 @@ func TestKernelXTChoosesVariant(t *testing.T) {
 	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
 	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
 	c := Config{GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, Upstreams: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53")}}
-	check := func(want string) {
+	check := func(what, want string) {
 		t.Helper()
 		for _, network := range []string{"udp", "tcp"} {
 			if got, err := ask(network, netip.MustParseAddrPort("127.0.0.11:53"), agentUID, "q"); got != want {
-				t.Errorf("%s: the agent got %q, %v; want %q", network, got, err, want)
+				t.Errorf("%s, %s: the agent got %q, %v; want %q", what, network, got, err, want)
 			}
 		}
 	}
-	plain, err := exec.Command("iptables", "--version").Output()
-	must(t, err)
-	usual := "xtables-legacy"
-	if strings.Contains(string(plain), "nf_tables") {
-		usual = "xtables-nft"
-	}
-	if f := open(t, Options{Backend: "xtables"}); f.Backend != usual {
-		t.Errorf("with nothing there: %s (%s)", f.Backend, f.Why)
-	}
 	for _, v := range []string{"nft", "legacy"} {
 		engine(t, v)
-		check("engine q")
-		other := map[string]string{"nft": "legacy", "legacy": "nft"}[v]
+		check(v, "engine q")
 		f := open(t, Options{Backend: "xtables"})
-		if f.Backend != "xtables-"+v || !strings.Contains(f.Why, "engine") {
-			t.Errorf("engine's rules in %s: %s (%s)", v, f.Backend, f.Why)
+		if f.Backend != "xtables-legacy" || !strings.HasSuffix(f.Why, " (legacy): it was asked for") {
+			t.Errorf("%s (%s)", f.Backend, f.Why)
 		}
+		must(t, f.Seal(ctx))
 		apply(t, f, c)
 		must(t, f.FlushConntrack(ctx))
-		check("guard q")
-		// Mixed, the chains that were registered last win.
-		g := open(t, Options{Backend: "xtables-" + other})
-		must(t, g.Seal(ctx))
-		apply(t, g, c)
-		leftovers(t, "xtables-"+other)
-		must(t, g.FlushConntrack(ctx))
-		if got, err := ask("udp", netip.MustParseAddrPort("127.0.0.11:53"), agentUID, "q"); got == "engine q" {
-			t.Errorf("mixed: the agent got %q, %v", got, err)
+		check(v, "guard q")
+		// An engine that attaches the container to another network puts its rules first again.
+		if engine(t, v); v == "legacy" {
+			must(t, f.Repair(ctx))
 		}
+		must(t, f.FlushConntrack(ctx))
+		check(v+", again", "guard q")
 		apply(t, open(t, Options{Backend: "nftables"}), c)
 		iptablesOf(t, v, plan.IPv4, "", "", "-t", "nat", "-F")
 		iptablesOf(t, v, plan.IPv4, "", "", "-t", "nat", "-X")
 		must(t, nftScript(t, "delete table inet agent-init"))
 	}
+}
+
+// Rules of an earlier agent-init, over iptables on nf_tables, that nothing here can remove: all stays closed, and it is
+// said.
+func TestKernelRulesLeft(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	ipsetCommand(t, "create", prefixXT+"lease4", "hash:ip,port", "timeout", "60")
+	iptablesOf(t, "nft", plan.IPv4, "", "", "-A", "OUTPUT", "-m", "set", "--match-set", prefixXT+"lease4", "dst,dst", "-j", "ACCEPT")
+	f := open(t, Options{Backend: "auto", Seal: true})
+	p, err := NewPlan(Config{GuardUID: guardUID, GuardGID: guardGID, Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}})
+	must(t, err)
+	if err := f.Apply(ctx, p, nil); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), prefixXT+"lease4") {
+		t.Errorf("%s: %v", f.Backend, err)
+	}
+	refused(t, "tcp", at(far4, 443), agentUID)
 }
 
 // ipsetCommand runs ipset(8), as someone else would.

@@ -22,9 +22,6 @@ func backend() string { return os.Getenv("AGENT_INIT_TEST_BACKEND") }
 
 func xtables() bool { return strings.HasPrefix(backend(), "xtables") }
 
-// variant is that of iptables, "nft" or "legacy".
-func variant() string { return strings.TrimPrefix(backend(), "xtables-") }
-
 // withBackend has agent-init use that packet filter, with the capability that it
 // needs, and the engine's rules come from the same programs.
 func withBackend(opts lab.BoxOptions) lab.BoxOptions {
@@ -35,7 +32,7 @@ func withBackend(opts lab.BoxOptions) lab.BoxOptions {
 	if !xtables() {
 		return opts
 	}
-	opts.DockerVia = variant()
+	opts.DockerVia = "legacy"
 	if opts.Caps == nil {
 		opts.Caps = lab.DefaultCaps()
 	}
@@ -55,12 +52,11 @@ func program(name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// xtRuleset is ruleset for iptables of the variant in use, and ipsets: in the
-// same words.
+// xtRuleset is ruleset for iptables-legacy and ipsets: in the same words.
 func xtRuleset() (string, error) {
 	var out []string
 	for _, name := range []string{"iptables-", "ip6tables-"} {
-		text, err := program(name + variant() + "-save")
+		text, err := program(name + "legacy-save")
 		if err != nil {
 			return "", err
 		}
@@ -131,7 +127,7 @@ func xtTampering() map[string]func() error {
 	run := func(args ...string) func() error {
 		return func() error {
 			if args[0] != "ipset" {
-				args = append([]string{args[0] + variant(), "-w"}, args[1:]...)
+				args = append([]string{args[0] + "legacy", "-w"}, args[1:]...)
 			}
 			_, err := program(args[0], args[1:]...)
 			return err

@@ -26,7 +26,6 @@ func TestContainerExitCodes(t *testing.T) {
 		{"no NET_RAW", "", options{caps: []string{"NET_ADMIN", "SETUID", "SETGID", "SETPCAP"}}, nil, 77, []string{"NET_RAW"}},
 		{"no NET_ADMIN", "", options{caps: []string{"NET_RAW", "SETUID", "SETGID", "SETPCAP"}}, nil, 77, []string{"NET_ADMIN"}},
 		{"nftables was asked for", "", options{}, []string{"--backend", "nftables"}, 71, []string{"protocol not supported"}},
-		{"the other iptables was asked for", "", options{}, []string{"--backend", "xtables-nft"}, 71, []string{"iptables-nft"}},
 		{"monitor", "", options{}, []string{"--mode", "monitor"}, 64, []string{"gVisor"}},
 		{"runsc without --net-raw", "", options{flags: []string{"--net-raw=false"}}, nil, 77, []string{"NET_RAW"}},
 		{"runsc with the host's network", "", options{flags: []string{"--network=host"}}, nil, 71, []string{"--net-raw", "remedy"}},

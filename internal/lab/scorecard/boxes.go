@@ -27,7 +27,7 @@ const (
 func Modes() []string { return []string{"run", "up", "sidecar"} }
 
 // Backends are the packet filters that it can do so with.
-func Backends() []string { return []string{"nftables", "xtables-nft", "xtables-legacy"} }
+func Backends() []string { return []string{"nftables", "xtables-legacy"} }
 
 // path has programs of the agent's before the system's. agent-init does not start
 // where they come before itself: that is X28.

@@ -16,7 +16,7 @@ const (
 	reloadRounds  = 15
 )
 
-func backendNames() []string { return []string{"nftables", "xtables-nft", "xtables-legacy"} }
+func backendNames() []string { return []string{"nftables", "xtables-legacy"} }
 
 // measureBackends compares the packet filters: a start, a reload, the loading of
 // rules and that of addresses, the last two against what is usual.

@@ -255,6 +255,9 @@ var (
 
 	// ErrUnsupported says that the kernel, or this network namespace, can't hold the plan.
 	ErrUnsupported = errors.New("the rules can't be held here")
+
+	// ErrLeft says that another backend's rules are there, which this process can't remove.
+	ErrLeft = errors.New("rules of an earlier agent-init, over iptables, are left")
 )
 
 // Explain adds to err, which came from the kernel while doing what, the

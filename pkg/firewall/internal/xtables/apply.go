@@ -3,7 +3,6 @@ package xtables
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 
@@ -12,7 +11,7 @@ import (
 )
 
 func (x *Backend) Seal(sealed plan.Plan) error {
-	if live, err := x.read(); err == nil && shut(live) { // what can't be read is put right by put
+	if live, err := x.read(); err == nil && shut(live) { // put says why it can't be read
 		return nil
 	}
 	return nfnetlink.Explain("seal", x.put(sealed))
@@ -22,9 +21,6 @@ func (x *Backend) Seal(sealed plan.Plan) error {
 func shut(live map[plan.Family]xtLive) bool {
 	for _, f := range xtFamilies() {
 		t := live[f].table("filter")
-		if t.torn {
-			return false
-		}
 		for _, h := range closedHooks() {
 			own := t.rules[h.chain]
 			if t.policies[h.builtin] != "DROP" || len(t.rules[h.builtin]) == 0 || t.rules[h.builtin][0] != h.jump() ||
@@ -74,7 +70,7 @@ func (x *Backend) put(p plan.Plan) error {
 }
 
 func (x *Backend) load(want map[plan.Family][]xtTable) error {
-	live, err := x.readable()
+	live, err := x.read()
 	if err != nil {
 		return err
 	}
@@ -208,15 +204,9 @@ func (x *Backend) dropSets(p plan.Plan) error {
 	return nil
 }
 
-// destroyUnused removes a set. The kernel lets go of what replaced rules used
-// only a moment after it has answered, in the variant on nf_tables.
 func (x *Backend) destroyUnused(name string) error {
-	busy := nl.IPSetError(nl.IPSET_ERR_BUSY)
 	err := destroySet(name)
-	for end := time.Now().Add(time.Second); errors.Is(err, busy) && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		err = destroySet(name)
-	}
-	if errors.Is(err, busy) {
+	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
 		x.log.Debug("a set is still used", "set", name)
 		return nil
 	}

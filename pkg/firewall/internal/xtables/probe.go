@@ -137,7 +137,7 @@ func blamed(text string, err error) string {
 	return fmt.Sprintf(" (line %d is %q)", n, lines[n-1])
 }
 
-// lockFile returns the lock that the legacy variant should take, or "" for its own, which others in this container take
+// lockFile returns the lock that iptables should take, or "" for its own, which others in this container take
 // as well. On a read-only root that can't be made, and fallback is to be used.
 func lockFile(fallback string) string {
 	const usual = "/run/xtables.lock"
@@ -149,26 +149,14 @@ func lockFile(fallback string) string {
 	return ""
 }
 
-// readUsed is read that doesn't make the kernel set up the tables of the legacy variant: to look at them would.
+// readUsed is read that doesn't make the kernel set up the tables: to look at them would.
 func (t xtTools) readUsed(f plan.Family) (xtLive, error) {
-	if t.variant == xtLegacy {
-		file := "/proc/thread-self/net/ip_tables_names"
-		if f == plan.IPv6 {
-			file = "/proc/thread-self/net/ip6_tables_names"
-		}
-		if names, err := os.ReadFile(file); err != nil || len(names) == 0 {
-			return nil, nil // the kernel has none, or nobody uses them
-		}
+	file := "/proc/thread-self/net/ip_tables_names"
+	if f == plan.IPv6 {
+		file = "/proc/thread-self/net/ip6_tables_names"
+	}
+	if names, err := os.ReadFile(file); err != nil || len(names) == 0 {
+		return nil, nil // the kernel has none, or nobody uses them
 	}
 	return t.read(f)
-}
-
-// holdsEngine says whether a container engine's rules for its DNS are in live.
-func holdsEngine(live xtLive) bool {
-	for _, rules := range live.table("nat").rules {
-		if strings.Contains(strings.Join(rules, "\n"), plan.EngineDNS().String()) {
-			return true
-		}
-	}
-	return false
 }

@@ -33,21 +33,17 @@ func reducedTables() []string { return []string{"filter", "raw", "nat"} }
 // hiddenOwner is what iptables shows of a uid that gVisor tells it in a form of long ago.
 const hiddenOwner = "owner [unsupported revision]"
 
-// OpenReduced opens the backend that only asks for. cause is the error of nfnetlink.
-func OpenReduced(only string, opts Options, cause error) (*reducedXT, error) {
-	if only == xtNFT {
-		return nil, fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
-	}
+// OpenReduced opens the backend.
+func OpenReduced(opts Options) (*reducedXT, error) {
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
-	tools, err := findTools(xtDirs(), xtLegacy, lockFile(opts.LockFile), opts.Run)
+	t, err := findTools(xtDirs(), lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, err
 	}
-	t := tools[slices.IndexFunc(tools, func(t xtTools) bool { return t.variant == xtLegacy })]
 	t.tables = reducedTables()
-	r := &reducedXT{Backend: opened(t, opts.Log, fmt.Sprintf("the kernel takes nothing else: %v", cause)), Reason: reducedReason(), book: map[plan.Element]time.Time{}}
+	r := &reducedXT{Backend: opened(t, opts.Log), Reason: reducedReason(), book: map[plan.Element]time.Time{}}
 	if err := r.probe(); err != nil {
 		return nil, err
 	}

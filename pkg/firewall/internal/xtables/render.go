@@ -213,28 +213,19 @@ func (l xtLive) table(name string) *xtLiveTable { return cmp.Or(l[name], &xtLive
 type xtLiveTable struct {
 	policies map[string]string   // of built-in chains
 	rules    map[string][]string // of every chain, without "-A chain"
-	torn     bool                // it holds what iptables can't tell
 }
 
 func parseSave(text string) (xtLive, error) {
 	live := xtLive{}
 	var t *xtLiveTable
-	table := func(name string) *xtLiveTable {
-		live[name] = cmp.Or(live[name], &xtLiveTable{policies: map[string]string{}, rules: map[string][]string{}})
-		return live[name]
-	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		fields := strings.Fields(line)
 		switch {
-		case line == "", line == "COMMIT":
-		case line[0] == '#':
-			// "# Table `filter' is incompatible, use 'nft' tool."
-			if len(fields) > 4 && fields[1] == "Table" && strings.Contains(line, "incompatible") {
-				table(strings.Trim(fields[2], "`'\"")).torn = true
-			}
+		case line == "", line == "COMMIT", line[0] == '#':
 		case line[0] == '*':
-			t = table(line[1:])
+			t = cmp.Or(live[line[1:]], &xtLiveTable{policies: map[string]string{}, rules: map[string][]string{}})
+			live[line[1:]] = t
 		case t == nil:
 			return nil, fmt.Errorf("%q belongs to no table", line)
 		case line[0] == ':' && len(fields) >= 2:

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,14 +16,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// The variants of iptables(8): on kernel tables of its own, or on nf_tables.
-const (
-	xtLegacy = "legacy"
-	xtNFT    = "nft"
-)
-
+// xtTools are the programs of iptables-legacy, which has kernel tables of its own. The variant of iptables on nf_tables
+// is not used: the nftables backend speaks to nf_tables by itself.
 type xtTools struct {
-	variant string
 	version string
 	restore map[plan.Family]string
 	save    map[plan.Family]string
@@ -42,35 +36,29 @@ const (
 	maxSaid   = 500              // bytes of a program's complaints that an error tells
 )
 
-// findTools returns the variants that are installed, the one that plain "iptables" stands for first; if must isn't "",
-// that one is among them. lock is the lock file to use, or "".
-func findTools(dirs []string, must, lock string, run Runner) ([]xtTools, error) {
+// errNone begins the error about a program that is not installed.
+var errNone = errors.New("there is no")
+
+// findTools returns the programs that are named iptables-legacy, or else the plain ones if they are of that variant.
+// lock is the lock file to use, or "".
+func findTools(dirs []string, lock string, run Runner) (xtTools, error) {
 	if run == nil {
-		return nil, errors.New("find iptables: there is no way to run programs")
+		return xtTools{}, errors.New("find iptables-legacy: there is no way to run programs")
 	}
-	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	base := xtTools{env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, run: run}
 	if lock != "" {
-		env = append(env, "XTABLES_LOCKFILE="+lock)
+		base.env = append(base.env, "XTABLES_LOCKFILE="+lock)
 	}
-	var out []xtTools
-	var missing error // of the plain names, or of the variant that is asked for
-	has := func(v string) bool { return slices.ContainsFunc(out, func(t xtTools) bool { return t.variant == v }) }
-	for _, suffix := range []string{"", "-nft", "-legacy"} {
-		t, err := toolsNamed(dirs, suffix, xtTools{env: env, run: run})
-		switch {
-		case err == nil && !has(t.variant):
-			out = append(out, t)
-		case err != nil && (missing == nil || suffix == "-"+must):
-			missing = err
+	t, err := toolsNamed(dirs, "-legacy", base)
+	if errors.Is(err, errNone) {
+		if plain, plainErr := toolsNamed(dirs, "", base); !errors.Is(plainErr, errNone) {
+			t, err = plain, plainErr
 		}
 	}
-	if len(out) == 0 || must != "" && !has(must) {
-		if missing == nil {
-			missing = fmt.Errorf("iptables is of the other variant than %s", must)
-		}
-		return nil, fmt.Errorf("find iptables: %w: the image lacks the package iptables, or a part of it: %w", nfnetlink.ErrUnsupported, missing)
+	if err != nil {
+		return t, fmt.Errorf("find iptables-legacy: %w: the image lacks the package iptables, or a part of it: %w", nfnetlink.ErrUnsupported, err)
 	}
-	return out, nil
+	return t, nil
 }
 
 func toolsNamed(dirs []string, suffix string, t xtTools) (xtTools, error) {
@@ -88,29 +76,22 @@ func toolsNamed(dirs []string, suffix string, t xtTools) (xtTools, error) {
 		if err != nil {
 			return t, err
 		}
-		v, version, ok := parseVersion(string(out))
-		switch {
-		case !ok:
-			return t, fmt.Errorf("%s: unknown version %.100q", t.restore[f], out)
-		case f == plan.IPv6 && v != t.variant:
-			return t, fmt.Errorf("iptables%s-restore is %s, and ip6tables%s-restore is %s", suffix, t.variant, suffix, v)
+		var ok bool
+		if t.version, ok = parseVersion(string(out)); !ok {
+			return t, fmt.Errorf("%s is not of iptables-legacy: it says %.100q", t.restore[f], strings.TrimSpace(string(out)))
 		}
-		t.variant, t.version = v, version
 	}
 	return t, nil
 }
 
-// parseVersion parses what programs say of themselves, such as "iptables-restore
-// v1.8.9 (nf_tables)". Before 1.8 there was one variant, without a word for it.
-func parseVersion(s string) (v, version string, ok bool) {
+// parseVersion parses what programs of iptables-legacy say of themselves, such as "iptables-restore v1.8.9 (legacy)".
+// Before 1.8 there was one variant, without a word for it.
+func parseVersion(s string) (version string, ok bool) {
 	m := regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`).FindStringSubmatch(s)
-	if m == nil {
-		return "", "", false
+	if m == nil || m[2] != "" && m[2] != "legacy" {
+		return "", false
 	}
-	if v, ok = map[string]string{"nf_tables": xtNFT, "legacy": xtLegacy, "": xtLegacy}[m[2]]; ok {
-		version = m[1]
-	}
-	return v, version, ok
+	return m[1], true
 }
 
 // findProgram looks for a program in dirs. One that others than root could change is none of ours to run.
@@ -133,7 +114,7 @@ func findProgram(dirs []string, name string) (string, error) {
 		}
 		return path, nil
 	}
-	return "", fmt.Errorf("there is no %s in %v", name, dirs)
+	return "", fmt.Errorf("%w %s in %v", errNone, name, dirs)
 }
 
 // call runs one of the programs. The error quotes it.

@@ -148,10 +148,6 @@ func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]x
 		}
 		for _, name := range slices.Sorted(maps.Keys(live[f])) {
 			t, l := wanted[name], live[f][name]
-			if l.torn {
-				out.Note("%stable %s has rules that are none of iptables'", where, name)
-				continue
-			}
 			for _, h := range t.hooks {
 				if h.closed && l.policies[h.builtin] != "DROP" {
 					out.Note("%schain %s has the policy %s, not DROP", where, h.builtin, l.policies[h.builtin])

@@ -1,12 +1,11 @@
-// Package xtables holds a plan in the tables of iptables, legacy or nft, and in kernel
-// ipsets; and, where a kernel has nothing else, a reduced plan in those tables alone.
+// Package xtables holds a plan in the tables of iptables-legacy and in kernel ipsets; and, where a kernel has nothing
+// else, a reduced plan in those tables alone.
 package xtables
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -14,18 +13,19 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
+// Name is what the backend is called.
+const Name = "xtables-legacy"
+
 // Backend takes more steps than nft: each table of each family is a transaction of its own, and the sets are none of
 // any. So sets are filled before rules use them, and the tables that drop by default come first.
 type Backend struct {
-	Name, Why string // the variant, and why it is used
-	Zoned     bool   // the kernel has zones
+	Zoned bool // the kernel has zones
 
-	tools  xtTools
-	others []xtTools // other variants that are installed
-	uids   []uidRange
-	log    *slog.Logger
-	mark   xtMark
-	room   map[string]int // of leases that surely fit, by set; see reserve
+	tools xtTools
+	uids  []uidRange
+	log   *slog.Logger
+	mark  xtMark
+	room  map[string]int // of leases that surely fit, by set; see reserve
 }
 
 // xtFamilies is the order in which families get their rules.
@@ -38,9 +38,9 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Open opens the backend on the best of the variants that are installed, or on the one that is asked for. It says why
-// that is the best. Before it tries one, it seals with it, if sealed is not nil; what is sealed stays so.
-func Open(only string, sealed *plan.Plan, opts Options) (*Backend, error) {
+// Open opens the backend. Before it tries what the kernel takes, it seals, if sealed is not nil; what is sealed stays
+// so.
+func Open(sealed *plan.Plan, opts Options) (*Backend, error) {
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
@@ -48,37 +48,24 @@ func Open(only string, sealed *plan.Plan, opts Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open xtables: %w", err)
 	}
-	all, err := findTools(xtDirs(), only, lockFile(opts.LockFile), opts.Run)
+	tools, err := findTools(xtDirs(), lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, err
 	}
-	tools, why := all, "it was asked for"
-	if only == "" {
-		tools, why = preferred(all)
-	} else {
-		tools = slices.DeleteFunc(slices.Clone(all), func(t xtTools) bool { return t.variant != only })
+	x := opened(tools, opts.Log)
+	x.uids = uids
+	if err := x.probe(sealed); err != nil {
+		return nil, fmt.Errorf("probe iptables-legacy: %w", err)
 	}
-	var errs []error
-	for i, t := range tools {
-		others := slices.DeleteFunc(slices.Clone(all), func(o xtTools) bool { return o.variant == t.variant })
-		if i > 0 {
-			why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
-		}
-		x := opened(t, opts.Log, why)
-		x.others, x.uids = others, uids
-		err := x.probe(sealed)
-		if err == nil {
-			return x, nil
-		}
-		errs = append(errs, fmt.Errorf("iptables-%s: %w", t.variant, err))
-	}
-	return nil, fmt.Errorf("probe xtables: %w", errors.Join(errs...))
+	return x, nil
 }
 
-func opened(t xtTools, log *slog.Logger, why string) *Backend {
-	return &Backend{Name: "xtables-" + t.variant, Why: fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why),
-		tools: t, log: log, room: map[string]int{}}
+func opened(t xtTools, log *slog.Logger) *Backend {
+	return &Backend{tools: t, log: log, room: map[string]int{}}
 }
+
+// Programs says which programs the backend runs, for people.
+func (x *Backend) Programs() string { return "iptables " + x.tools.version + " (legacy)" }
 
 // rawSocket makes sure of the capability that iptables can't do without: it opens raw sockets to speak to the kernel.
 func rawSocket() error {
@@ -90,29 +77,6 @@ func rawSocket() error {
 		err = nfnetlink.ErrRaw
 	}
 	return fmt.Errorf("open a raw socket: %w", err)
-}
-
-// preferred puts the variant first whose tables hold the NAT rules of a container engine: at the same priority, the
-// tables that came last would win, so ours have to be the same. Then come those that an earlier process of ours used.
-func preferred(tools []xtTools) ([]xtTools, string) {
-	if len(tools) == 1 {
-		return tools, "it is the variant that is installed"
-	}
-	for _, look := range []struct {
-		why string
-		at  func(xtLive) bool
-	}{
-		{"the container engine's rules are in its tables", holdsEngine},
-		{"rules of ours are in its tables", func(l xtLive) bool { return len(l["filter"].ours()) > 0 }},
-	} {
-		for i, t := range tools {
-			live, err := t.readUsed(plan.IPv4)
-			if err == nil && look.at(live) { // the probe finds out about those that can't be read
-				return append([]xtTools{t}, slices.Delete(slices.Clone(tools), i, i+1)...), look.why
-			}
-		}
-	}
-	return tools, "iptables is that one here"
 }
 
 func (x *Backend) Close() error { return nil }
@@ -162,30 +126,34 @@ func Left() (bool, error) {
 	return len(names) > 0, nfnetlink.Explain("look for rules of the xtables backend", err)
 }
 
-// Remove removes the chains and sets of the xtables backend.
+// Remove removes the chains and sets of the xtables backend. A set that is still used after that is an error: by rules
+// of an agent-init from before this one, over iptables on nf_tables.
 func Remove(opts Options) error {
-	tools, err := findTools(xtDirs(), "", lockFile(opts.LockFile), opts.Run)
+	tools, err := findTools(xtDirs(), lockFile(opts.LockFile), opts.Run)
 	if err != nil {
-		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
+		return fmt.Errorf("%w: %w", nfnetlink.ErrLeft, err)
 	}
-	return (&Backend{others: tools, log: opts.Log}).RemoveOthers()
+	return nfnetlink.Explain("remove rules of the xtables backend", opened(tools, opts.Log).remove())
 }
 
-// RemoveOthers removes what the other variants hold, and the sets that no rule of this one uses.
-func (x *Backend) RemoveOthers() error {
-	const what = "remove rules of the xtables backend"
-	for _, t := range x.others {
-		for _, f := range xtFamilies() {
-			live, err := t.readUsed(f)
-			if err != nil {
-				return nfnetlink.Explain(what, err)
-			}
-			if text := restoreText(nil, live, true); text != "" {
-				if err := t.load(f, text); err != nil {
-					return nfnetlink.Explain(what, err)
-				}
+func (x *Backend) remove() error {
+	for _, f := range xtFamilies() {
+		live, err := x.tools.readUsed(f)
+		if err != nil {
+			return err
+		}
+		if text := restoreText(nil, live, true); text != "" {
+			if err := x.tools.load(f, text); err != nil {
+				return err
 			}
 		}
 	}
-	return nfnetlink.Explain(what, x.dropSets(x.mark.plan))
+	if err := x.dropSets(plan.Plan{}); err != nil {
+		return err
+	}
+	names, err := setNames(xtPrefix)
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("%w: they use the set %s, and are not in the tables of iptables-legacy", nfnetlink.ErrLeft, names[0])
+	}
+	return err
 }
