@@ -77,6 +77,29 @@ func TestQPSBoundsOnlyWhatIsAsked(t *testing.T) {
 	}
 }
 
+// TestAgainBeginsAnswering: who takes the place of another answers the questions that have waited, and has saved up no more.
+func TestAgainBeginsAnswering(t *testing.T) {
+	r := newRigWith(t, func(c *Config) { c.Again = true }, policyOf(t, "dns: {qps: 100}", "", "*.wild.test"))
+	answered := 0
+	for i := range 50 {
+		name := fmt.Sprintf("n%d.wild.test.", i)
+		r.up.set(t, name, "A", name+" 60 A 192.0.2.1")
+	}
+	began := time.Now()
+	for i := range 50 {
+		rcode, _ := r.lookupA(fmt.Sprintf("n%d.wild.test.", i))
+		if rcode == 0 {
+			answered++
+		}
+		if i == 0 && rcode != 0 {
+			t.Errorf("the first question: code %d", rcode)
+		}
+	}
+	if most := 5 + int(100*time.Since(began).Seconds()) + 1; answered > most {
+		t.Errorf("%d were answered, where %d may be", answered, most)
+	}
+}
+
 func TestCacheIsBounded(t *testing.T) {
 	const most = 64
 	c := newCache(most)

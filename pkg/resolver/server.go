@@ -47,7 +47,7 @@ type Config struct {
 	// when it is to be decided after all; nil: it is refused now. It waits for nobody. It may be nil.
 	Hold func(name string, who func() *audit.Process) <-chan struct{}
 
-	// Again says that it takes the place of another, whose rates go on: it begins with nothing saved up.
+	// Again says that it takes the place of another, whose rates go on: it begins with what has come up since the end of that.
 	Again bool
 
 	// Admit opens addrs, which the policy admits for name, in the firewall for at least lease, and returns those that
@@ -102,6 +102,10 @@ const (
 	leaseGrace = time.Minute // beyond the TTL
 	denyTTL    = 5 * time.Second
 	failTTL    = time.Second // of an upstream's failure
+
+	// atLeastGone is how long nobody has served before one takes the place of another. What comes up meanwhile is for the
+	// questions that have waited.
+	atLeastGone = 50 * time.Millisecond
 )
 
 // Server answers DNS queries by a policy. It is made by New.
@@ -154,7 +158,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	if c.Again {
-		s.qps.Drain(time.Now())
+		s.qps.Drain(time.Now().Add(-atLeastGone))
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
