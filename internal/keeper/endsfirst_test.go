@@ -25,8 +25,9 @@ import (
 type recorded struct {
 	filter // what is not below is not called
 	t      *testing.T
-	told   chan struct{} // closed when the guard was
-	refuse error         // by Apply
+	told   chan struct{}          // closed when the guard was
+	refuse error                  // by Apply
+	leases func([]firewall.Lease) // told of each lease; not nil: leases wait for nobody
 
 	mu   sync.Mutex
 	held map[firewall.Element]bool
@@ -67,8 +68,21 @@ func (r *recorded) Drop(_ context.Context, es []firewall.Element) error {
 	return nil
 }
 
+func (r *recorded) InUse(context.Context) (all []firewall.Use, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := range r.held {
+		all = append(all, firewall.Use{Element: e})
+	}
+	return all, nil
+}
+
 func (r *recorded) Lease(_ context.Context, ls []firewall.Lease) error {
-	r.behind("a lease")
+	if r.leases != nil {
+		r.leases(ls)
+	} else {
+		r.behind("a lease")
+	}
 	r.note("lease", len(ls))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,5 +239,59 @@ func TestEndsFirstRefused(t *testing.T) {
 	}
 	if left, _ := k.leases.books.Of(firewall.Agent).LeasedTo("n7.wild.test", firewall.Element{Addr: addrs("45.60.0.7")[0], Proto: 6, Port: 443}); left == 0 {
 		t.Error("a name of the old policy lost its lease")
+	}
+}
+
+// TestEndsBesideRenewal: a denial that comes while the leases of a full book are renewed, or given to the kernel anew,
+// waits for a part of them alone, and what it closes is given by none of the others.
+func TestEndsBesideRenewal(t *testing.T) {
+	for what, again := range map[string]func(*leases, context.Context){
+		"renewal": (*leases).renew,
+		"repair": func(l *leases, ctx context.Context) {
+			all := l.books.Leases()
+			slices.SortFunc(all, func(a, b firewall.Lease) int { return b.Addr.Compare(a.Addr) }) // gone.test's comes last
+			if err := l.giveInParts(ctx, all); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			const n = 5 * atOnce
+			k, r := changing(t, 3, manyNames)
+			for i := range n {
+				addr := addrs(netip.AddrFrom4([4]byte{45, 61, byte(i >> 8), byte(i)}).String())
+				k.leases.books.Of(firewall.Agent).Lease(fmt.Sprintf("m%d.wild.test", i), addr, 30*time.Second) // they end soon
+				r.held[firewall.Element{Addr: addr[0], Proto: 6, Port: 443, For: firewall.Gated}] = true
+			}
+			var denied sync.WaitGroup
+			gone := firewall.Element{Addr: addrs("45.30.0.1")[0], Proto: 6, Port: 22}
+			parts := 0
+			r.leases = func(ls []firewall.Lease) {
+				if parts++; len(ls) > atOnce || parts > 1 && slices.ContainsFunc(ls, func(l firewall.Lease) bool { return l.Element == gone }) {
+					t.Errorf("part %d is of %d leases, or has what was denied", parts, len(ls))
+				}
+				if parts > 1 {
+					return
+				}
+				denied.Go(func() {
+					if err := ways["denial"](t.Context(), k, nil); err != nil {
+						t.Error(err)
+					}
+				})
+				for k.leases.moving.TryRLock() { // until it waits
+					k.leases.moving.RUnlock()
+					time.Sleep(time.Millisecond)
+				}
+			}
+			again(k.leases, t.Context())
+			denied.Wait()
+			first := slices.IndexFunc(r.did, func(s string) bool { return s[:4] == "drop" })
+			if given := slices.IndexFunc(r.did[max(first, 0):], func(s string) bool { return s[:5] == "lease" }); first < 0 || first > 1 || given < 0 {
+				t.Errorf("the denial came behind what could wait: %v", r.did)
+			}
+			if r.held[gone] {
+				t.Errorf("%v is open again", gone)
+			}
+		})
 	}
 }

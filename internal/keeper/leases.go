@@ -150,6 +150,29 @@ func (l *leases) give(ctx context.Context, leases []firewall.Lease) error {
 	return nil
 }
 
+// atOnce is how many leases the kernel is given before a change of the policy has its turn.
+const atOnce = 512
+
+// giveInParts is give for what may be the whole book. The policy may change between two parts, so the kernel gets what the
+// book still has by then.
+func (l *leases) giveInParts(ctx context.Context, leases []firewall.Lease) error {
+	for part := range slices.Chunk(leases, atOnce) {
+		if err := l.giveHeld(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *leases) giveHeld(ctx context.Context, part []firewall.Lease) error {
+	l.moving.RLock()
+	defer l.moving.RUnlock()
+	for i := range part {
+		part[i].TTL = 0 // the book says how long
+	}
+	return l.give(ctx, l.books.Longer(part, time.Now()))
+}
+
 // adopt has p be what leases are given by, takes the leases out of the kernel that its rules close, and calls put. None of
 // that takes longer for what the agent has made: all else is for settle. If it fails, the old policy counts, though some of
 // its leases may have ended.
@@ -283,9 +306,7 @@ func (l *leases) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.moving.RLock()
-	defer l.moving.RUnlock()
-	return l.give(ctx, l.books.Leases())
+	return l.giveInParts(ctx, l.books.Leases())
 }
 
 // maintain keeps leases that are in use, forgets the others, and holds the live rules against the plan, until ctx ends.
@@ -339,11 +360,10 @@ func (l *leases) renew(ctx context.Context) {
 	}
 	l.books.ForgetLapsed(under, begun)
 	l.moving.RLock()
-	defer l.moving.RUnlock()
-	if leases := l.books.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
-		if err := l.give(ctx, leases); err != nil {
-			l.log.Warn("renewing leases", "error", err)
-		}
+	longer := l.books.Renew(busy, lease.RenewWindow, lease.RenewFor)
+	l.moving.RUnlock()
+	if err := l.giveInParts(ctx, longer); err != nil {
+		l.log.Warn("renewing leases", "error", err)
 	}
 }
 
