@@ -37,7 +37,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 		Handle: func(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 			return g.propose(ctx, limit, p, r)
 		},
-		Log: g.log, Peers: 4,
+		Log: g.log,
 	}
 	return func(ctx context.Context) error { return s.Serve(ctx, u) }, nil
 }

@@ -3,7 +3,8 @@
 // Who is on the other end is known before anything is read from it: the kernel says with which uid the peer connected
 // (SO_PEERCRED, unix(7)), and a peer that may not speak gets a refusal and nothing else. A request has a bounded size
 // and a fixed set of fields, each with bounds of its own, and what a request means is the handler's business. The peer
-// has a deadline, connections have a limit, so a peer that stalls holds up nobody but itself.
+// has a deadline, and connections have a limit, at which a new one takes the place of one that has asked for nothing: a
+// peer that stalls holds up nobody but itself.
 package control
 
 import (
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -167,7 +169,7 @@ type Server struct {
 	May      func(uid uint32) bool                              // speak at all; asked before anything is read from the peer
 	Handle   func(ctx context.Context, p Peer, r Request) Reply // called concurrently
 	Log      *slog.Logger                                       // nil discards
-	Peers    int                                                // how many may be connected at once, default 16; one more is turned away
+	Peers    int                                                // how many may be connected at once, default 16; see peers
 	Patience time.Duration                                      // for a peer to say what it wants, and to take the answer; default 5 s each
 }
 
@@ -199,9 +201,9 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	log := cmp.Or(s.Log, slog.New(slog.DiscardHandler))
-	places := make(chan struct{}, cmp.Or(s.Peers, 16))
-	var peers sync.WaitGroup
-	defer peers.Wait()
+	all := &peers{most: cmp.Or(s.Peers, 16), asked: map[*net.UnixConn]bool{}}
+	var work sync.WaitGroup
+	defer work.Wait()
 	for {
 		conn, err := l.AcceptUnix()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -215,21 +217,62 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		select {
-		case places <- struct{}{}:
-		default:
+		if !all.add(conn) {
 			conn.Close()
 			continue
 		}
-		peers.Go(func() {
-			defer func() { <-places }()
-			defer conn.Close()
-			s.serve(ctx, conn, log)
+		work.Go(func() {
+			defer all.remove(conn)
+			s.serve(ctx, conn, all, log)
 		})
 	}
 }
 
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger) {
+// peers are those that are connected. One more takes the place of whoever has said nothing for longest, and is turned away
+// if all have asked for something.
+type peers struct {
+	most int
+
+	mu    sync.Mutex
+	all   []*net.UnixConn
+	asked map[*net.UnixConn]bool
+}
+
+func (p *peers) add(conn *net.UnixConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.all) >= p.most {
+		i := slices.IndexFunc(p.all, func(c *net.UnixConn) bool { return !p.asked[c] })
+		if i < 0 {
+			return false
+		}
+		p.all[i].Close()
+		p.all = slices.Delete(p.all, i, i+1)
+	}
+	p.all = append(p.all, conn)
+	return true
+}
+
+// asks notes that conn keeps its place, and returns false if another has that already.
+func (p *peers) asks(conn *net.UnixConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.all, conn) {
+		return false
+	}
+	p.asked[conn] = true
+	return true
+}
+
+func (p *peers) remove(conn *net.UnixConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn.Close()
+	p.all = slices.DeleteFunc(p.all, func(c *net.UnixConn) bool { return c == conn })
+	delete(p.asked, conn)
+}
+
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, all *peers, log *slog.Logger) {
 	patience := cmp.Or(s.Patience, 5*time.Second)
 	peer, err := PeerOf(conn)
 	if err != nil {
@@ -241,7 +284,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	}
 	// Who has said nothing by the end is not waited for.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
-	reply, ok := s.answer(ctx, peer, conn)
+	reply, ok := s.answer(ctx, peer, conn, func() bool { return all.asks(conn) })
 	if !ok {
 		return // it left without a word
 	}
@@ -254,14 +297,14 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	}
 }
 
-// answer reads a request of peer's, who may make one, and serves it.
-func (s *Server) answer(ctx context.Context, peer Peer, conn io.Reader) (r Reply, ok bool) {
+// answer reads a request of peer's, who may make one, and serves it if asks returns true.
+func (s *Server) answer(ctx context.Context, peer Peer, conn io.Reader, asks func() bool) (r Reply, ok bool) {
 	if !s.May(peer.UID) {
 		return Reply{Code: 77, Error: fmt.Sprintf("uid %d may not ask for this", peer.UID), Remedy: "run it as root"}, true
 	}
 	// One byte more than a request tells one that is too long.
 	line, err := bufio.NewReaderSize(io.LimitReader(conn, maxRequest+1), maxRequest+1).ReadSlice('\n')
-	if err != nil && len(line) == 0 {
+	if err != nil && len(line) == 0 || !asks() {
 		return r, false
 	}
 	request, err := parseRequest(line)

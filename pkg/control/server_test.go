@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -162,25 +163,53 @@ func talk(t *testing.T, path, text string) string {
 	return string(got)
 }
 
-// TestSilentPeers: who connects and says nothing takes a place for a while, and
-// then no more.
+// TestSilentPeers: who connects and says nothing, or not all, gives way to who asks. Who has asked does not.
 func TestSilentPeers(t *testing.T) {
+	begun, end := make(chan struct{}, 1), make(chan struct{})
 	path := serve(t, &Server{
-		May: me, Peers: 2, Patience: 100 * time.Millisecond,
-		Handle: func(context.Context, Peer, Request) Reply { return Reply{OK: true} },
+		May: me, Peers: 2, Patience: time.Hour,
+		Handle: func(_ context.Context, _ Peer, r Request) Reply {
+			if r.Verb == "wait" {
+				begun <- struct{}{}
+				<-end
+			}
+			return Reply{OK: true}
+		},
 	})
-	for range 4 {
+	over := sync.OnceFunc(func() { close(end) })
+	t.Cleanup(over)
+	ask := func(verb string) error {
+		reply, err := Call(t.Context(), path, Request{Verb: verb})
+		if err == nil && !reply.OK {
+			err = errors.New(reply.Error)
+		}
+		return err
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- ask("wait") }()
+	<-begun
+	for i := range 8 {
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		if _, err := c.Write([]byte(`{"version":1,"verb"`)[:10*(i%2)]); err != nil {
+			t.Log(err) // the next one has its place by now
+		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if reply, err := Call(t.Context(), path, Request{Verb: "allow"}); err == nil && reply.OK {
-			return
-		} else if time.Now().After(deadline) {
-			t.Fatalf("silent peers shut others out: %+v, %v", reply, err)
+	if err := ask("allow"); err != nil {
+		t.Fatalf("silent peers shut others out: %v", err)
+	}
+	go func() { waited <- ask("wait") }()
+	<-begun
+	if err := ask("allow"); err == nil {
+		t.Error("there is no end to those who have asked")
+	}
+	over()
+	for range 2 {
+		if err := <-waited; err != nil {
+			t.Errorf("who had asked lost its place: %v", err)
 		}
 	}
 }
