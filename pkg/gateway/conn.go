@@ -210,6 +210,11 @@ func (c *conn) unclaim(least int) {
 	}
 }
 
+// still is how long nothing has moved.
+func (c *conn) still(now time.Time) time.Duration {
+	return now.Sub(c.began) - time.Duration(c.active.Load())
+}
+
 // isPassed says whether c is passed on by the gate, or may be.
 func (c *conn) isPassed() bool {
 	c.mu.Lock()

@@ -14,6 +14,7 @@ var (
 	// Connections, whatever is inside.
 	refusedTooMany    = &refusal{"too many connections"}
 	refusedEvicted    = &refusal{"too many connections wait to be judged"}
+	refusedStill      = &refusal{"too many connections, and nothing moved on this one for longest"}
 	refusedNoOriginal = &refusal{"no original destination"}
 	refusedDirect     = &refusal{"connected to the gate itself"}
 	refusedBroker     = &refusal{"the broker could not take it over"}

@@ -250,6 +250,55 @@ func TestTooManyConnections(t *testing.T) {
 	r.pair("ok.test")
 }
 
+// TestStillOnesMakeRoom: who holds all places and moves nothing gives way to who comes, whether it was judged or not, and
+// who moves keeps its place.
+func TestStillOnesMakeRoom(t *testing.T) {
+	r := newRig(t, func(c *settings) { c.Connections = 6; c.limits.still = time.Second; c.limits.hello = waitTime })
+	moving, far := r.pair("ok.test")
+	still, _ := r.pair("ok.test")
+	var silent []*net.TCPConn
+	for range 4 {
+		silent = append(silent, r.connect(siteTLS))
+	}
+	end := make(chan struct{})
+	var moves sync.WaitGroup
+	moves.Go(func() {
+		for one := make([]byte, 1); ; {
+			io.WriteString(moving, "x")
+			if _, err := far.Read(one); err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	time.Sleep(1200 * time.Millisecond)
+	for range 5 {
+		r.pair("ok.test")
+	}
+	for _, c := range append(silent, still) {
+		wantReset(t, c)
+	}
+	for i := range 5 {
+		wantReason(t, r.event(audit.Connect, i), audit.Deny, refusedStill.Error())
+	}
+	close(end)
+	moves.Wait()
+}
+
+// TestSilentOnesMakeRoom: those that say nothing are in nobody's way, however few may be open.
+func TestSilentOnesMakeRoom(t *testing.T) {
+	r := newRig(t, func(c *settings) { c.Connections = 4; c.limits.hello = waitTime })
+	for range 8 {
+		r.connect(siteTLS).Write([]byte{22})
+	}
+	r.pair("ok.test")
+}
+
 func TestIdleEnds(t *testing.T) {
 	r := newRig(t, func(c *settings) { c.limits.idle = 100 * time.Millisecond })
 	client, server := r.pair("ok.test")

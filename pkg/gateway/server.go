@@ -64,7 +64,7 @@ type Config struct {
 	// Aside says that connections to name, or to addr, are not to be counted now.
 	Aside func(name string, addr netip.Addr) bool
 
-	Connections int // open at once: a newer one is reset
+	Connections int // open at once: a newer one takes the place of one that is still, or is reset
 	Log         *slog.Logger
 }
 
@@ -77,6 +77,7 @@ type limits struct {
 	held     time.Duration // for Config.LeasedTo, and for Config.Direct
 	hand     time.Duration // for Config.Hand
 	idle     time.Duration // either way; a peer that vanishes is noticed by TCP keep-alive
+	still    time.Duration // either way, until the connection may have to make room for another
 }
 
 // maxBeside bounds attempts to connect beside the first of each connection. Each takes a descriptor.
@@ -108,7 +109,7 @@ func New(c Config) (*Server, error) {
 	return &Server{
 		config: c,
 		limits: limits{sniffing: 512, hello: 5 * time.Second, head: 10 * time.Second, dial: 10 * time.Second, held: 2 * time.Second,
-			hand: 2 * time.Second, idle: 2 * time.Hour},
+			hand: 2 * time.Second, idle: 2 * time.Hour, still: 3 * time.Second},
 		room:     make(race.Room, max(1, min(maxBeside, c.Connections/8))),
 		dial:     dial,
 		original: OriginalDestination,
@@ -156,9 +157,9 @@ func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPor
 	if peer, ok := client.RemoteAddr().(*net.TCPAddr); ok {
 		c.peer = unmap(peer.AddrPort())
 	}
-	evicted, ok := s.conns.add(c, s.limits.sniffing)
+	evicted, why, ok := s.conns.add(c, s.limits)
 	if evicted != nil {
-		evicted.end(audit.Deny, refusedEvicted.Error())
+		evicted.end(audit.Deny, why.Error())
 	}
 	if ok {
 		go c.serve(ctx, own)
@@ -183,8 +184,9 @@ func (s *Server) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		now := time.Now()
 		for _, c := range s.conns.all() {
-			if time.Since(c.began)-time.Duration(c.active.Load()) > s.limits.idle {
+			if c.still(now) > s.limits.idle {
 				c.end(audit.Allow, "idle for too long")
 			}
 		}
@@ -199,21 +201,37 @@ type registry struct {
 	sniffing []*conn // not judged yet, oldest first
 }
 
-// add takes c in, unless there are too many. If too many have not been judged, the oldest of those is returned, to be
-// ended by the caller: a client that says nothing costs only others that say nothing either.
-func (r *registry) add(c *conn, sniffing int) (evicted *conn, ok bool) {
+// add takes c in. If there are too many, or too many have not been judged, one is returned, to be ended by the caller: of
+// all, the one that has moved nothing for longest; of those that are not judged, the oldest, since a client that says
+// nothing costs only others that say nothing either. If all have been judged and move, c is not taken in.
+func (r *registry) add(c *conn, l limits) (evicted *conn, why *refusal, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.open) >= r.most {
-		return nil, false
+		evicted, why = r.stillest(l.still), refusedStill
 	}
-	if len(r.sniffing) >= sniffing {
-		evicted = r.sniffing[0]
-		r.sniffing = slices.Delete(r.sniffing, 0, 1)
+	if evicted == nil && len(r.sniffing) > 0 && (len(r.open) >= r.most || len(r.sniffing) >= l.sniffing) {
+		evicted, why = r.sniffing[0], refusedEvicted
 	}
+	if r.most == 0 || evicted == nil && len(r.open) >= r.most {
+		return nil, nil, false
+	}
+	r.sniffing = slices.DeleteFunc(r.sniffing, func(o *conn) bool { return o == evicted })
+	delete(r.open, evicted)
 	r.open[c] = struct{}{}
 	r.sniffing = append(r.sniffing, c)
-	return evicted, true
+	return evicted, why, true
+}
+
+// stillest is the connection that has moved nothing for longest, nil if none is still for least.
+func (r *registry) stillest(least time.Duration) (found *conn) {
+	now := time.Now()
+	for c := range r.open {
+		if still := c.still(now); still >= least {
+			found, least = c, still
+		}
+	}
+	return found
 }
 
 func (r *registry) judged(c *conn) {
