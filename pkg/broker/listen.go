@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/linger"
 	"github.com/agent-init/agent-init/pkg/broker/room"
@@ -18,7 +19,8 @@ const (
 	// maxConns are all connections of callers at once. The next ones wait in the kernel's backlog.
 	maxConns = 2048
 
-	// maxOfCaller are those of one user, so that one of several leaves room for the others.
+	// maxOfCaller are those of one user, so that one of several leaves room for the others. Who has asked for nothing gives
+	// its place to the next one.
 	maxOfCaller = 1536
 )
 
@@ -40,9 +42,10 @@ func newCallers(c Config, all *room.Room) *callers {
 // caller is one connection of a client. It carries one request: what follows that is read by nobody.
 type caller struct {
 	net.Conn
-	ctx  context.Context // ends as the broker does
-	all  *callers
-	head *room.Coming
+	ctx   context.Context // ends as the broker does
+	all   *callers
+	head  *room.Coming
+	since time.Time
 
 	once    sync.Once // asks whose it is, before the first byte is read
 	refused error
@@ -52,7 +55,10 @@ type caller struct {
 	refusing atomic.Bool // it may be sending what nobody reads
 }
 
-var errStranger = errors.New("not a user who may ask the broker")
+var (
+	errStranger = errors.New("not a user who may ask the broker")
+	errCrowded  = errors.New("too many connections, and this one had asked for nothing for longest")
+)
 
 // listener is a net.Listener whose connections are callers.
 type listener struct {
@@ -72,8 +78,8 @@ func (l listener) Accept() (net.Conn, error) {
 		<-l.all.free
 		return nil, err
 	}
-	c := &caller{Conn: conn, ctx: l.ctx, all: l.all}
-	c.head = l.all.room.Coming(c.giveWay)
+	c := &caller{Conn: conn, ctx: l.ctx, all: l.all, since: time.Now()}
+	c.head = l.all.room.Coming(func() { c.giveWay(room.ErrFull) })
 	c.head.Begin()
 	l.all.mu.Lock()
 	l.all.conns[c] = struct{}{}
@@ -94,8 +100,8 @@ func (c *caller) Read(b []byte) (int, error) {
 }
 
 // giveWay closes a connection whose head has not come.
-func (c *caller) giveWay() {
-	c.all.Record(Event{Status: http.StatusServiceUnavailable, Refused: "busy: " + room.ErrFull.Error(), UID: c.uid})
+func (c *caller) giveWay(why error) {
+	c.all.Record(Event{Status: http.StatusServiceUnavailable, Refused: "busy: " + why.Error(), UID: c.uid})
 	c.Close()
 }
 
@@ -117,16 +123,49 @@ func (c *caller) identify() {
 	c.Conn.Write([]byte(strangerAnswer))
 }
 
-// count takes one of the connections that a user may have.
+// count takes one of the connections that a user may have, if need be that of the one that has asked for nothing for
+// longest.
 func (c *caller) count(uid uint32) bool {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
-	if _, open := c.all.conns[c]; !open || c.all.of[uid] >= maxOfCaller {
+	if _, open := c.all.conns[c]; !open {
 		return false
+	}
+	if c.all.of[uid] >= maxOfCaller {
+		oldest := c.all.oldest(uid)
+		if oldest == nil {
+			return false
+		}
+		c.all.forget(oldest)
+		go oldest.giveWay(errCrowded)
 	}
 	c.counted, c.uid = true, uid
 	c.all.of[uid]++
 	return true
+}
+
+// oldest is the oldest connection of a user whose request has not come, nil if there is none. Its caller holds a.mu.
+func (a *callers) oldest(uid uint32) (found *caller) {
+	for c := range a.conns {
+		if c.counted && c.uid == uid && (found == nil || c.since.Before(found.since)) && c.head.Waits() {
+			found = c
+		}
+	}
+	return found
+}
+
+// forget makes room for another connection than c. Its caller holds a.mu.
+func (a *callers) forget(c *caller) {
+	if _, open := a.conns[c]; !open {
+		return
+	}
+	delete(a.conns, c)
+	if c.counted {
+		if a.of[c.uid]--; a.of[c.uid] == 0 {
+			delete(a.of, c.uid)
+		}
+	}
+	<-a.free
 }
 
 // known says whether the kernel has said that it is one of those users who may ask.
@@ -139,15 +178,7 @@ func (c *caller) Close() error {
 	}
 	c.head.Over()
 	c.all.mu.Lock()
-	if _, open := c.all.conns[c]; open {
-		delete(c.all.conns, c)
-		if c.counted {
-			if c.all.of[c.uid]--; c.all.of[c.uid] == 0 {
-				delete(c.all.of, c.uid)
-			}
-		}
-		<-c.all.free
-	}
+	c.all.forget(c)
 	c.all.mu.Unlock()
 	return c.Conn.Close()
 }

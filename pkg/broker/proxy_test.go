@@ -232,6 +232,28 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	}
 }
 
+// TestSilentConnections: connections that ask for nothing, or not for all of it, are in the way of no other of their user.
+func TestSilentConnections(t *testing.T) {
+	r := start(t, newAPI(t, false, nil), func(s *setting) {
+		s.Owner = func(client, server netip.AddrPort) (uint32, error) { return 1000, nil }
+	})
+	for i := range maxOfCaller + 8 {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			io.WriteString(c, "POST /ope")
+		}
+	}
+	for range 3 {
+		if got := r.ask("GET", "/r/get", ""); got.StatusCode != http.StatusOK {
+			t.Errorf("answered %d: %s", got.StatusCode, got.text)
+		}
+	}
+}
+
 // TestRefusedWhileItSends: a client that looks for an answer only when it has sent all hears why it is refused.
 func TestRefusedWhileItSends(t *testing.T) {
 	r := hubOf(t, newAPI(t, false, nil), route.Git{Write: true, Branches: []string{"agent/*"}}, nil)

@@ -55,6 +55,13 @@ func (c *Coming) Came(ctx context.Context, n int) error {
 	return hold.Take(ctx, int64(n)*perByte)
 }
 
+// Waits says whether a head is to come, or is not whole.
+func (c *Coming) Waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hold != nil
+}
+
 // Over says that the head has come, or that none will.
 func (c *Coming) Over() {
 	c.mu.Lock()
