@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/linger"
 	"github.com/agent-init/agent-init/pkg/broker/room"
@@ -28,10 +29,13 @@ type conn struct {
 	speaks   string       // the protocol that the client has chosen
 	once     sync.Once
 	head     *room.Coming // over HTTP/1
+
+	under int       // requests under way; belongs to of.mu
+	since time.Time // when there were none for the first time; likewise
 }
 
 // maxConns are all connections of clients at once, and maxOfUser those of one user, so that one of several leaves room for
-// the others.
+// the others. A connection without a request gives its place to the next one.
 const (
 	maxConns  = 1024
 	maxOfUser = maxConns / 4 * 3
@@ -41,6 +45,7 @@ const (
 func (s *Server) newConn(h Handed) *conn {
 	c := &conn{
 		Conn: h.Conn, place: place{strings.ToLower(strings.TrimSuffix(h.Name, ".")), h.To.Port()}, of: s, uid: h.UID, read: h.Read,
+		since: time.Now(),
 	}
 	c.head = s.config.Room.Coming(func() {
 		c.record(full)
@@ -48,13 +53,44 @@ func (s *Server) newConn(h Handed) *conn {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || len(s.conns) >= maxConns || s.users[c.uid].conns >= maxOfUser {
+	if s.ended || (len(s.conns) >= maxConns || s.users[c.uid].conns >= maxOfUser) && !s.makeRoom(c.uid) {
 		return nil
 	}
 	s.conns[c] = struct{}{}
 	s.uses(c.uid, 1, 0)
 	s.all.Add(1)
 	return c
+}
+
+// makeRoom closes the connection of a user that has been without a request for longest, and says whether there is one.
+// Its caller holds s.mu.
+func (s *Server) makeRoom(uid uint32) bool {
+	var found *conn
+	for c := range s.conns {
+		if c.uid == uid && c.under == 0 && (found == nil || c.since.Before(found.since)) {
+			found = c
+		}
+	}
+	if found == nil {
+		return false
+	}
+	s.forget(found)
+	go func() {
+		found.record(crowded)
+		found.Close()
+	}()
+	return true
+}
+
+// crowded is why a connection is closed that another takes the place of.
+var crowded = refusal("busy", "too many connections to inspected names at once, and this one had no request for longest")
+
+// forget has c count no longer. Its caller holds s.mu.
+func (s *Server) forget(c *conn) {
+	if _, counts := s.conns[c]; counts {
+		delete(s.conns, c)
+		s.uses(c.uid, -1, 0)
+	}
 }
 
 // use is what one user has.
@@ -114,8 +150,7 @@ func (c *conn) Close() error {
 	c.head.Over()
 	c.once.Do(func() {
 		c.of.mu.Lock()
-		delete(c.of.conns, c)
-		c.of.uses(c.uid, -1, 0)
+		c.of.forget(c)
 		ended := c.of.ended
 		c.of.mu.Unlock()
 		if c.requests.Load() == 0 && !ended && !c.settled.Load() {

@@ -74,6 +74,7 @@ func (s *Server) enter(x *exchange) *no {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all.Add(1)
+	x.conn.under++
 	switch {
 	case s.ended:
 		return refusal(gone, "the broker ends")
@@ -96,11 +97,14 @@ func (s *Server) leave(x *exchange) {
 		x.body.tell(&x.event)
 	}
 	x.hold.End()
-	if s.flows.Over(x); x.entered {
-		s.mu.Lock()
+	s.flows.Over(x)
+	s.mu.Lock()
+	if x.entered {
 		s.uses(x.conn.uid, 0, -1)
-		s.mu.Unlock()
 	}
+	x.conn.under--
+	x.conn.since = time.Now()
+	s.mu.Unlock()
 	x.event.Took = time.Since(x.began)
 	s.config.Record(x.event)
 	s.all.Done()

@@ -258,6 +258,14 @@ func TestBoundsOfUser(t *testing.T) {
 	}
 	r.event()
 	set(1000, use{maxOfUser, 0})
+	requests := func(n int) {
+		r.Server.mu.Lock()
+		defer r.Server.mu.Unlock()
+		for c := range r.conns {
+			c.under = n
+		}
+	}
+	requests(1)
 	if c, err := tls.Dial("tcp", r.front.Addr().String(), &tls.Config{RootCAs: trusted, ServerName: name}); err == nil {
 		c.Close()
 		t.Error("one connection too many is served")
@@ -265,6 +273,7 @@ func TestBoundsOfUser(t *testing.T) {
 	if e := r.event(); !strings.HasPrefix(e.Refused, "busy: ") {
 		t.Errorf("%+v", e)
 	}
+	requests(0)
 	set(1000, use{1, 0})
 	c.CloseIdleConnections()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -305,5 +314,49 @@ func TestFewConnections(t *testing.T) {
 	}
 	if all.Wait(); made.Load() > 2*onward.MaxDials { // for each kind of window
 		t.Errorf("%d connections to the server", made.Load())
+	}
+}
+
+// TestConnectionsWithoutRequests: connections that only begin, or whose requests are over, are in the way of no other of
+// their user, and take no place of one with a request under way.
+func TestConnectionsWithoutRequests(t *testing.T) {
+	wait, waits := make(chan struct{}), make(chan struct{}, 2)
+	r := start(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/wait" {
+			waits <- struct{}{}
+			<-wait
+		}
+	})
+	answers := make(chan int, 2)
+	for _, http2 := range []bool{false, true} {
+		c := r.client(http2)
+		go func() { answers <- r.ask(c, "GET", "/wait", "").StatusCode }()
+		<-waits
+		for range 8 {
+			if got := r.ask(r.client(http2), "GET", "/", ""); got.StatusCode != 200 {
+				t.Error(got.StatusCode)
+			}
+		}
+	}
+	for range maxOfUser {
+		c, err := net.Dial("tcp", r.front.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "\x16\x03\x01\x02\x00\x01\x00")
+	}
+	for _, http2 := range []bool{false, true, false, true} {
+		if got := r.ask(r.client(http2), "GET", "/", ""); got.StatusCode != 200 {
+			t.Error(got.StatusCode)
+		}
+	}
+	close(wait)
+	for range 2 {
+		if got := <-answers; got != 200 {
+			t.Error("a request that was under way is answered", got)
+		}
+	}
+	for !strings.HasPrefix(r.event().Refused, "busy: ") {
 	}
 }
