@@ -109,6 +109,14 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	v.shows("output goes on")
 	other := r.attach(protocol.Request{Cols: 80, Rows: 24, Window: "deaf"})
 	other.shows("output goes on")
+	// Nor what others want besides, who type to it too.
+	other.send(frame.Input, "y")
+	other.send(frame.Switch, "x")
+	eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.killed) == 1
+	}, func() string { return "the window is not ended" })
 }
 
 // What a client causes, and does not read, is bounded.

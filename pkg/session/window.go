@@ -16,6 +16,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -199,7 +200,8 @@ func (w *window) gather(fd int) bool {
 	return true
 }
 
-// input types b into the window for c, which becomes the leader by it. It waits until the program reads.
+// input types b into the window for c, which becomes the leader by it. It waits until the program reads. Where that does
+// not read what another client types, what c types is lost: c could neither end the window nor look at another one.
 func (w *window) input(c *client, b []byte) {
 	w.mu.Lock()
 	if _, ok := w.clients[c]; !ok || c.readOnly {
@@ -232,6 +234,9 @@ func (w *window) input(c *client, b []byte) {
 	select {
 	case w.typing <- struct{}{}:
 	case <-c.queue.done:
+		return
+	case <-time.After(typeAtOnce):
+		c.queue.put(frame.Output, []byte{'\a'}, true)
 		return
 	}
 	defer func() { <-w.typing }()
