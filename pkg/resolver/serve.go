@@ -34,10 +34,10 @@ func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams
 		closers = append(closers, pool)
 		start(l.Addr(), l, func() error {
 			return budget.Accept(ctx, l, s.config.Log, func(conn net.Conn) {
-				pool.add(conn)
+				c := pool.add(conn)
 				s.work.Go(func() {
-					defer pool.remove(conn)
-					s.serveConn(conn)
+					defer pool.remove(c)
+					s.serveConn(c)
 				})
 			})
 		})
@@ -91,7 +91,7 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 const maxQuery = 4096
 
 // serveConn answers the queries of one connection in their order (RFC 7766).
-func (s *Server) serveConn(conn net.Conn) {
+func (s *Server) serveConn(conn *stream) {
 	last := time.Now().Add(s.limits.lifetime)
 	w, in := new(scratch), make([]byte, maxQuery)
 	framed := dns.Conn{Conn: conn}
@@ -108,7 +108,11 @@ func (s *Server) serveConn(conn net.Conn) {
 		}
 		reply, later := s.handle(in[:n], w, client{answers: answers, instead: s.insteadAt(conn.LocalAddr())})
 		if later {
-			reply = <-answers // every lookup ends within its budget
+			select {
+			case reply = <-answers: // every lookup ends within its budget
+			case <-conn.gone:
+				return
+			}
 		}
 		if reply == nil {
 			return
@@ -125,24 +129,33 @@ func (s *Server) serveConn(conn net.Conn) {
 type pool struct {
 	mu    sync.Mutex
 	most  int // 0 once it is closed
-	conns []net.Conn
+	conns []*stream
 }
 
-func (p *pool) add(c net.Conn) {
+// stream is a connection, and whether it has made room: its question may take long to be answered.
+type stream struct {
+	net.Conn
+	gone chan struct{} // closed then
+}
+
+func (p *pool) add(conn net.Conn) *stream {
+	c := &stream{conn, make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = append(p.conns, c)
 	if len(p.conns) > p.most {
 		p.conns[0].Close()
+		close(p.conns[0].gone)
 		p.conns = slices.Delete(p.conns, 0, 1)
 	}
+	return c
 }
 
-func (p *pool) remove(c net.Conn) {
+func (p *pool) remove(c *stream) {
 	c.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(o net.Conn) bool { return o == c })
+	p.conns = slices.DeleteFunc(p.conns, func(o *stream) bool { return o == c })
 }
 
 // Close closes every connection, and those to come.

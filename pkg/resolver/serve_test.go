@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -145,6 +147,44 @@ func TestE18TCPSlowloris(t *testing.T) {
 	var ne net.Error
 	if _, err := io.ReadAll(held[0]); errors.As(err, &ne) && ne.Timeout() {
 		t.Errorf("the oldest connection is still open: %v", err)
+	}
+}
+
+// TestE18TCPWaiters: a connection that has made room holds no more, also if its question is not answered yet.
+func TestE18TCPWaiters(t *testing.T) {
+	r := newRig(t, "slow.test")
+	r.limits.conns = 4
+	r.exchange = func(ctx context.Context, _ question) (*dns.Msg, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	r.patience = time.Minute
+	addr := r.serve()
+	query, err := asks("slow.test.", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	for range 50 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+		c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...))
+	}
+	for _, c := range conns[:len(conns)-r.limits.conns] {
+		io.Copy(io.Discard, c) // until it has made room
+	}
+	serving := func() int {
+		stacks := make([]byte, 4<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Server).serveConn(")
+	}
+	for end := time.Now().Add(10 * time.Second); serving() > r.limits.conns; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are served, of which %d are open", serving(), r.limits.conns)
+		}
 	}
 }
 
