@@ -39,6 +39,8 @@ const (
 	maxConnections   = 32 // of root, and of the agent's uid: neither can keep the other out
 	maxWindows       = 16
 	maxOpening       = 4
+	keptWindows      = 4               // of these, for clients of root's
+	keptOpening      = 1               // likewise
 	helloTime        = 5 * time.Second // to say what is wanted
 	historiesAtATime = 2
 	screensAtATime   = 4 // drawn and not taken yet, of root's clients and of the agent's
@@ -245,12 +247,16 @@ func (s *Server) open(c *client, r protocol.Request) {
 	s.mu.Lock()
 	s.lastRequest++
 	request := s.lastRequest
+	windows, under := maxWindows, maxOpening
+	if c.peer.uid != 0 {
+		windows, under = windows-keptWindows, under-keptOpening
+	}
 	var err error
 	switch {
-	case len(s.windows)+len(s.opening) >= maxWindows:
-		err = fmt.Errorf("there are %d windows already: end one first", maxWindows)
-	case len(s.opening) >= maxOpening:
-		err = fmt.Errorf("%d windows are being opened already: try again", maxOpening)
+	case len(s.windows)+len(s.opening) >= windows:
+		err = fmt.Errorf("there are %d windows already: end one first", windows)
+	case len(s.opening) >= under:
+		err = fmt.Errorf("%d windows are being opened already: try again", under)
 	}
 	s.opening[request] = opening{c, r.Verb}
 	s.mu.Unlock()

@@ -91,17 +91,37 @@ func TestWindows(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	r.refuse, r.onOpen = nil, nil // the keeper is slow
-	for range maxOpening {
-		r.connectNew()
+	opened := func(n int) {
+		eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+n }, func() string { return "not asked" })
 	}
-	eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+maxOpening }, func() string { return "not asked" })
+	for range maxOpening - keptOpening {
+		r.connectNew(1000)
+	}
+	opened(maxOpening - keptOpening)
 	if _, err := r.call(protocol.Request{Verb: protocol.VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
 		t.Errorf("too many at once: %v", err)
 	}
+	r.connectNew(0)
+	opened(maxOpening)
 }
 
-func (r *rig) connectNew() {
-	if err := writeFrame(r.connect(peer{uid: 1000}), frame.Hello, string(protocol.Request{Verb: protocol.VerbNew}.Encode())); err != nil {
+// TestWindowsOfRoot: the agent can't open so many windows that none is left for root.
+func TestWindowsOfRoot(t *testing.T) {
+	r := newRig(t)
+	r.mu.Lock()
+	r.onOpen = func(request uint64, _ protocol.Request) { r.window(request) }
+	r.mu.Unlock()
+	for i := range maxWindows {
+		if _, err := r.call(protocol.Request{Verb: protocol.VerbNew}); (err == nil) != (i < maxWindows-keptWindows) {
+			t.Fatalf("the agent's window %d: %v", i, err)
+		}
+	}
+	r.connectNew(0)
+	eventually(t, func() bool { return len(r.list().Windows) == maxWindows-keptWindows+1 }, func() string { return "root has no window" })
+}
+
+func (r *rig) connectNew(uid uint32) {
+	if err := writeFrame(r.connect(peer{uid: uid}), frame.Hello, string(protocol.Request{Verb: protocol.VerbNew}.Encode())); err != nil {
 		r.Error(err)
 	}
 }
