@@ -19,7 +19,7 @@ func Elsewhere() []Other {
 		{[]string{"X13", "X15"}, "They are about system calls within the container, which an engine's own profile may refuse."},
 		{[]string{"X14", "X34", "X42", "X50"}, "Root, the group of a file, a guard or a full disk has to go wrong first."},
 		{[]string{"X17", "X58", "X59"}, "They take a container beside a sidecar whose user is root, or the guard's."},
-		{[]string{"X18", "X23", "X24", "X26", "X38"}, "They are against agent-init's service and memory. Nothing leaves the container."},
+		{[]string{"X18", "X23", "X24", "X26", "X38", "X64"}, "They are against agent-init's service and memory. Nothing leaves the container."},
 		{[]string{"X21"}, "It takes an allowed server that helps."},
 		{[]string{"X22"}, "It is below IP, where every host asks for its neighbours."},
 		{[]string{"X27", "X48"}, "They take a self-test of root's."},
