@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -204,6 +208,51 @@ func TestEndsFirst(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEndsFirstSaved: what is denied for good is closed before the file is waited for, which another keeper may have, and
+// is open again where it can't be saved.
+func TestEndsFirstSaved(t *testing.T) {
+	mustrun.Root(t) // files of other owners are refused
+	for _, saved := range []bool{true, false} {
+		k, r := changing(t, 3, manyNames)
+		dir := t.TempDir()
+		k.book.config.SavedFile = filepath.Join(dir, "saved", "allowlist.txt")
+		file, err := policy.OpenSaved(k.book.config.SavedFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			done <- k.changeGrants(t.Context(), func(b *grant.Book) ([]audit.Event, error) {
+				_, _, err := b.Put(grant.Grant{Kind: grant.Deny, Target: "gone.test", Saved: true}, 0, time.Now())
+				return nil, err
+			})
+		}()
+		<-r.told
+		gone := firewall.Element{Addr: addrs("45.30.0.1")[0], Proto: 6, Port: 22}
+		r.mu.Lock()
+		if r.held[gone] {
+			t.Error("it is open while the file is another's")
+		}
+		r.mu.Unlock()
+		if saved {
+			file.Close()
+		}
+		if err := <-done; (err == nil) != saved {
+			t.Error(err)
+		}
+		if d := k.book.policy().Decide("gone.test", policy.Port{Proto: policy.TCP, Number: 22}); d.Allowed == saved {
+			t.Errorf("saved: %v, and %+v", saved, d)
+		}
+		if s, _ := os.ReadFile(k.book.config.SavedFile); strings.Contains(string(s), "gone.test") != saved {
+			t.Errorf("saved: %v, and the file has %q", saved, s)
+		}
+		if g := k.book.now().grants.List; len(g) == 1 != saved {
+			t.Errorf("saved: %v, and the grants are %+v", saved, g)
+		}
+		file.Close()
 	}
 }
 

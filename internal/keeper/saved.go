@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,12 +52,31 @@ var errNotSaved = errors.New("it was not saved")
 
 // saveGrants brings grants into force by a change of the file of what was saved: as a file that a person has edited, but
 // with the others as they were read last, which may have errors by now. The file is changed first, so that what is in
-// force is never more than the next start finds. If the kernel does not take it, that is undone, unless it only takes
-// away, which is owed.
-func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone []grant.Grant, events []audit.Event) (<-chan wire.Message, error) {
+// force is never more than the next start finds. If the kernel does not take it, that is undone. What only takes away is
+// in force before the file is changed, for which a disk or another keeper may be waited for: it is owed if the kernel does
+// not take it, and taken back if it can't be saved.
+func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone []grant.Grant, events []audit.Event) (taken <-chan wire.Message, err error) {
+	var cut *inForce
+	var refused error
+	if was := k.book.now(); grants.OnlyCuts(was.grants) {
+		assumed := k.book.withSaved(k.book.files, grant.EditSaved(k.book.savedIn(k.book.files), gone, made))
+		if cut, err = k.book.over(assumed, grants.Clone()); err != nil {
+			return nil, err
+		}
+		taken, refused = k.adopt(ctx, cut)
+		defer func() {
+			if refused == nil && errors.Is(err, errNotSaved) {
+				if back, backErr := k.adopt(ctx, was); backErr != nil {
+					k.log.Error("taking back what was not saved", "error", backErr)
+				} else {
+					taken = back
+				}
+			}
+		}()
+	}
 	file, err := policy.OpenSaved(k.config.SavedFile)
 	if err != nil {
-		return nil, notSaved(err)
+		return taken, notSaved(err)
 	}
 	defer file.Close()
 	data := grant.EditSaved(file.Data, gone, made)
@@ -64,16 +84,23 @@ func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone [
 	grants.Adopt(grant.ReadSaved(data)) // another keeper's too
 	cuts := grants.OnlyCuts(k.book.now().grants)
 	if lost, _ := (grant.Book{List: made}).SavedSince(grants); len(lost) > 0 { // never, see FuzzSaved
-		return nil, fmt.Errorf("%w: %s is read as something else", errNotSaved, lost[0].Target)
+		return taken, fmt.Errorf("%w: %s is read as something else", errNotSaved, lost[0].Target)
 	}
 	next, err := k.book.over(files, grants)
 	if err != nil {
-		return nil, err
+		return taken, fmt.Errorf("%w: %w", errNotSaved, err)
 	}
 	if err := file.Replace(data); err != nil {
-		return nil, notSaved(err)
+		return taken, notSaved(err)
 	}
-	taken, err := k.adopt(ctx, next)
+	if cut != nil && bytes.Equal(data, k.book.savedIn(cut.bundle)) {
+		next.bundle, next.policy, err = cut.bundle, cut.policy, refused
+		if err == nil {
+			k.book.present.Store(next) // with the numbers of the grants
+		}
+	} else {
+		taken, err = k.adopt(ctx, next)
+	}
 	switch {
 	case err == nil:
 		k.book.files = files
@@ -87,7 +114,7 @@ func (k *keeper) saveGrants(ctx context.Context, grants grant.Book, made, gone [
 	default:
 		if undone := file.Undo(); undone != nil {
 			f := fault.Of(err, "bring it into force")
-			return nil, fault.New(f.Code, f.Remedy, "not in force, and in the file all the same (%w): %w", undone, err)
+			return taken, fault.New(f.Code, f.Remedy, "not in force, and in the file all the same (%w): %w", undone, err)
 		}
 		f := fault.Of(err, "bring it into force")
 		err = fault.New(f.Code, f.Remedy, "%w: %w", errNotSaved, err)
