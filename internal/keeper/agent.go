@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"slices"
 	"syscall"
 
 	"github.com/agent-init/agent-init/internal/container"
@@ -67,7 +66,9 @@ func (a *agent) start(ctx context.Context, stdin *os.File, args []string, dir st
 		spec := a.spec()
 		spec.Argv, spec.Dir = argv, dir
 		giveStdio(a.identity.GID)
-		p, err = a.execute(spec, stdin)
+		p, err = stage.Spawn(a.reaper, stage.Options{
+			Spec: spec, Stdin: stdin, Stdout: os.Stdout, Stderr: os.Stderr, Foreground: true, Agent: true,
+		})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -82,35 +83,6 @@ func (a *agent) hangUp(sig syscall.Signal) {
 	if sig == syscall.SIGTERM && a.session != nil {
 		go a.session.HangUp()
 	}
-}
-
-// execute has the stage that waits become the command, or a new one if there is none.
-func (a *agent) execute(spec privdrop.Spec, stdin *os.File) (*reaper.Process, error) {
-	if a.waiting != nil {
-		p, err := a.waiting.Become(spec)
-		if err == nil {
-			return p, nil
-		}
-		a.log.Warn("the agent's process had to be started again", "error", err)
-	}
-	return stage.Spawn(a.reaper, stage.Options{
-		Spec: spec, Stdin: stdin, Stdout: os.Stdout, Stderr: os.Stderr, Foreground: true, Agent: true,
-	})
-}
-
-// startAhead starts the process that is to be the agent, while all else is done that it has to wait for. With a
-// terminal it comes when that is the agent's: until then, who types a signal means the start.
-func (b *base) startAhead(stdin *os.File) {
-	if b.config.wantsSession(stdin) || slices.ContainsFunc([]*os.File{stdin, os.Stdout, os.Stderr}, text.IsTerminal) {
-		return
-	}
-	w, err := stage.Ahead(b.reaper, stdin, os.Stdout, os.Stderr)
-	if err != nil {
-		b.log.Debug("start the agent's process ahead", "error", err) // it is tried again
-		return
-	}
-	b.waiting = w
-	b.atEnd(func() error { w.Forget(); return nil })
 }
 
 func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string, dir string) (*reaper.Process, error) {

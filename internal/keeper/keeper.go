@@ -42,7 +42,6 @@ type base struct {
 	launch   fault.Launch
 	reaper   *reaper.Reaper
 	forker   func() (*privdrop.Forker, error) // forks what serves under a uid of its own, once capabilities are given up
-	waiting  *stage.Waiting                   // of the agent's process; nil: it is not started ahead
 	ends     []func() error
 	lock     *os.File // held for as long as this is the keeper
 }

@@ -35,7 +35,6 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	defer b.close()
 	received := early.Signals() // before the first fork: what is caught is not ignored in a child
-	b.startAhead(stdin)
 	forwardable := make(chan struct{})
 	go func() { early.Rest(); close(forwardable) }()
 	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +13,26 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
+
+// TestMain is the stage, too, and the parent of a program on a terminal, for what is started as Self.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == Name || os.Args[1] == ParentName) {
+		var err error
+		if os.Args[1] == Name {
+			err = Run()
+		} else {
+			err = Parent(os.Args[7:], os.Args[3], os.Args[5])
+		}
+		if silent, is := errors.AsType[fault.Status](err); is {
+			os.Exit(int(silent))
+		}
+		os.Exit(fault.Report(os.Stderr, err))
+	}
+	os.Exit(m.Run())
+}
 
 // below starts a command with a parent of its own, and one without.
 func below(target string, argv ...string) (with, without *exec.Cmd) {

@@ -1,7 +1,7 @@
 // Package stage starts children of this binary without privileges, tells each what it needs, and judges it.
 //
 // A stage is the second half of a start: a fresh process of the same binary that gives up its privileges, proves
-// it, and becomes the command. What it is to do is in the memfd that it inherits, or comes through a pipe. Processes of
+// it, and becomes the command. What it is to do is in the memfd that it inherits. Processes of
 // ours that have a uid of their own need none: they are forked without privileges, and prove it as they begin.
 package stage
 
@@ -38,9 +38,6 @@ func Run() error {
 	var order Options
 	f := os.NewFile(fdStage, "stage")
 	if err := wire.ReadMemfd(f, &order); err != nil {
-		if forgotten(f, err) {
-			return fault.Status(fault.Failure) // whose start has failed has said so
-		}
 		return fault.New(fault.Usage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
 	}
 	// The number stays taken if descriptors follow it.
@@ -149,14 +146,10 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 		return nil, err
 	}
 	defer order.Close()
-	c := command(slices.Concat(std, []*os.File{order}, files))
-	c.Foreground, c.Setsid, c.Helper = o.Foreground, o.Terminal, !o.Agent
-	return r.Start(c)
-}
-
-// command starts the stage on these descriptors, of which the fourth has its order.
-func command(files []*os.File) reaper.Command {
-	return reaper.Command{Path: Self, Args: []string{"agent-init", Name}, Env: []string{}, Dir: "/", Files: files}
+	return r.Start(reaper.Command{
+		Path: Self, Args: []string{"agent-init", Name}, Env: []string{}, Dir: "/", Files: slices.Concat(std, []*os.File{order}, files),
+		Foreground: o.Foreground, Setsid: o.Terminal, Helper: !o.Agent,
+	})
 }
 
 const ownUmask = 0o077
