@@ -390,26 +390,18 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 		guard: g.guard, broker: g.broker, exporter: g.exporter, agent: g.agent, doors: g.doors,
 	}
 	k.agent.decide = k.serveControl
-	out := ruled{keeper: k}
-	if b.config.Selftest != "off" { // it takes a while, too
-		var err error
-		if out.prober, err = k.agent.newProber(false); err != nil {
-			return out, fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be started: %w", err)
-		}
-		b.atEnd(func() error { out.prober.end(b); return nil }) // of a start that gets no further
-	}
 	plan, err := k.rules.plan(k.book.now())
 	if err != nil {
-		return out, err
+		return ruled{}, err
 	}
 	err = k.rules.put(ctx, plan)
 	switch {
 	case errors.Is(err, firewall.ErrLeft):
-		return out, fault.New(fault.Rules, "start a new container, with a network of its own", "apply the rules: %w", err)
+		return ruled{}, fault.New(fault.Rules, "start a new container, with a network of its own", "apply the rules: %w", err)
 	case err != nil:
-		return out, fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
+		return ruled{}, fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
 	}
-	return out, g.inside.forward()
+	return ruled{k}, g.inside.forward()
 }
 
 func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
@@ -440,7 +432,7 @@ func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) 
 	if inspects {
 		s.broker.release()
 	}
-	if err := s.prove(ctx, s.prober); err != nil {
+	if err := s.prove(ctx); err != nil {
 		return nil, err
 	}
 	return s.keeper, s.broker.await(ctx) // which has started meanwhile

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -10,41 +9,39 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
-	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// prober is a process that has exactly what the agent has, and waits to be told what to try. It can be started ahead of
-// that: of a self-test, its start takes as long as the probes.
+// prober is a process that has exactly what the agent has, and tries what is in a plan.
 type prober struct {
 	proc   *reaper.Process
-	plan   *os.File // what it is told
+	plan   selftest.Plan
 	report *os.File // what it says
 }
 
 // newProber starts one. Beside an agent that runs, nobody sees what it writes but the keeper.
-func (a *agent) newProber(beside bool) (*prober, error) {
-	stdin, plan, err := os.Pipe()
+func (a *agent) newProber(plan selftest.Plan, beside bool) (*prober, error) {
+	stdin, err := wire.Memfd("plan", plan)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	p := &prober{plan: plan}
-	if p.proc, err = a.startProber(p, stdin, beside); err != nil {
-		p.close()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Process, error) {
-	r, stdout, err := os.Pipe()
+	report, stdout, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer stdout.Close()
-	p.report = r
+	proc, err := a.startProber(stdin, stdout, beside)
+	if err != nil {
+		report.Close()
+		return nil, err
+	}
+	return &prober{proc, plan, report}, nil
+}
+
+func (a *agent) startProber(stdin, stdout *os.File, beside bool) (*reaper.Process, error) {
 	o := stage.Options{Spec: a.spec(), Stdin: stdin, Stdout: stdout, Stderr: os.Stderr}
 	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName}, "/"
 	if beside {
@@ -60,22 +57,21 @@ func (a *agent) startProber(p *prober, stdin *os.File, beside bool) (*reaper.Pro
 	return stage.Spawn(a.reaper, o)
 }
 
-// prove lets the process try what is in plan, once. It waits no longer than ctx and selftest.Time, even for a process
-// that somebody stopped.
-func (p *prober) prove(ctx context.Context, plan selftest.Plan) (selftest.Report, error) {
+// prove returns what the process has to say. It waits no longer than ctx and selftest.Time, even for a process that
+// somebody stopped.
+func (p *prober) prove(ctx context.Context) (selftest.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, selftest.Time)
 	defer cancel()
-	defer context.AfterFunc(ctx, p.close)()
-	told := text.JSONLine(p.plan, plan) // one that has ended is seen below
+	defer context.AfterFunc(ctx, func() { p.report.Close() })()
 	report, decoded := selftest.ReadPacked(p.report)
 	st, err := p.proc.Wait(ctx)
 	if err != nil {
 		return selftest.Report{}, fmt.Errorf("it did not end in time: %w", context.Cause(ctx))
 	}
 	if decoded != nil {
-		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, errors.Join(decoded, told))
+		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
 	}
-	if err := plan.Answered(report); err != nil {
+	if err := p.plan.Answered(report); err != nil {
 		return selftest.Report{}, err
 	}
 	// Both must say so: the report is for people, the status is the verdict.
@@ -85,16 +81,9 @@ func (p *prober) prove(ctx context.Context, plan selftest.Plan) (selftest.Report
 
 // end ends the process, if it has not ended yet.
 func (p *prober) end(k *base) {
-	p.close()
+	p.report.Close()
 	stage.Kill(k.log, p.proc, syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, _ = p.proc.Wait(ctx) // the reaper has it afterwards
-}
-
-func (p *prober) close() {
-	p.plan.Close()
-	if p.report != nil {
-		p.report.Close()
-	}
 }

@@ -21,15 +21,19 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// runSelfTest has p try what is in plan, and ends it.
-func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, p *prober) (selftest.Report, error) {
-	defer p.end(k.base)
+// runSelfTest has a process try what is in plan, and ends it. See newProber for beside.
+func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
 	k.guard.overheard.about(plan)
 	if err := k.guard.announce(&plan); err != nil {
 		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
 	}
 	defer func() { _ = k.guard.announce(nil) }() // a guard that has ended knows of no self-test
-	report, err := p.prove(ctx, plan)
+	p, err := k.agent.newProber(plan, beside)
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	defer p.end(k.base)
+	report, err := p.prove(ctx)
 	if err == nil {
 		k.guard.overheard.explain(report)
 	}
@@ -143,17 +147,17 @@ func targets(entries []string) []selftest.Target {
 }
 
 // prove runs the self-test at the start, and says whether the agent may be started.
-func (k *keeper) prove(ctx context.Context, p *prober) error {
+func (k *keeper) prove(ctx context.Context) error {
 	plan := k.selfTestPlan()
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return err
 	}
-	if p == nil {
+	if k.config.Selftest == "off" {
 		k.log.Warn("the self-test is off: nothing was proved")
 		return nil
 	}
 	k.waitFor(reachedFor(plan), selftest.Time)
-	report, err := k.runSelfTest(ctx, plan, p)
+	report, err := k.runSelfTest(ctx, plan, false)
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
@@ -187,11 +191,7 @@ func (k *keeper) probe(ctx context.Context) (selftest.Report, error) {
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return selftest.Report{}, err
 	}
-	p, err := k.agent.newProber(true)
-	if err != nil {
-		return selftest.Report{}, err
-	}
-	return k.runSelfTest(ctx, plan, p)
+	return k.runSelfTest(ctx, plan, true)
 }
 
 // proveAgain runs the self-test for a person, by the policy that is in force now. The status keeps what the start has

@@ -55,11 +55,8 @@ type (
 
 		exporter *exporterKeeper // likewise
 	}
-	ruled struct { // the policy's rules are in force
-		*keeper
-		prober *prober // nil: nothing is to be proved
-	}
-	served ruled // names are answered
+	ruled  struct{ *keeper } // the policy's rules are in force
+	served ruled             // names are answered
 )
 
 // starting runs steps. Behind one that has failed, none is run.
