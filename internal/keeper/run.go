@@ -35,8 +35,6 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	defer b.close()
 	received := early.Signals() // before the first fork: what is caught is not ignored in a child
-	forwardable := make(chan struct{})
-	go func() { early.Rest(); close(forwardable) }()
 	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {
 		b.progress.keys = c.KeysHint
 	}
@@ -65,7 +63,6 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	if text.IsTerminal(os.Stderr) {
 		level.Set(math.MaxInt)
 	}
-	<-forwardable // the agent may handle any of them from its first moment on
 	agent, next, err := up.agent.start(ctx, stdin, args, dir)
 	if err != nil {
 		return b.fail(fault.Of(err, "start the agent"))

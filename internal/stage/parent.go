@@ -49,7 +49,6 @@ func Parent(argv []string, target, score string) error {
 	runtime.GOMAXPROCS(1) // fewer threads: there may be many windows
 	threads := spareThreads(parentThreads)
 	received, signals := early.Signals(), make(chan os.Signal, 1024)
-	early.Rest()
 	go func() {
 		for sig := range received {
 			if sig != syscall.SIGPIPE { // this process's own

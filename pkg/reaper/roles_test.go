@@ -76,7 +76,6 @@ func initRole() int {
 		}
 	}
 	signals := early.Signals() // before anything is started that may be signalled
-	early.Rest()
 	as := func([]int, syscall.Signal) error { return syscall.EPERM }
 	if spec.Fallback {
 		as = privdrop.SignalAs

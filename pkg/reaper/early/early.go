@@ -8,7 +8,6 @@ package early
 import (
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 )
 
@@ -21,37 +20,16 @@ func init() {
 	}
 }
 
-// Signals returns the channel of caught signals, and starts to catch those that would end or stop this process, or that
-// a child would inherit as ignored, if that has not begun. There is one channel per process, so it has one reader.
+// Signals returns the channel of caught signals, and starts to catch them, if that has not begun. There is one channel
+// per process, so it has one reader. A child does not inherit what is caught as ignored.
 func Signals() <-chan os.Signal {
-	signal.Notify(caught, drastic()...)
+	signal.Notify(caught, forwardable()...)
 	return caught
 }
-
-// Rest has all others caught too that a child may be meant to get. That takes a millisecond, as the runtime asks a
-// thread of its own about each (sigenable in runtime/signal_unix.go), and may go on beside all else. Until then they do
-// nothing: the runtime has a handler for each from the beginning.
-func Rest() { signal.Notify(caught, forwardable()...) }
 
 // Release gives every signal its default effect back: for commands that should simply end on a TERM or an interrupt.
 func Release() {
 	signal.Stop(caught)
-}
-
-// drastic lists the signals that have an effect also if nobody is told of them: they end or stop this process, or a
-// child inherits that they are ignored.
-func drastic() []os.Signal {
-	return slices.DeleteFunc(forwardable(), func(sig os.Signal) bool {
-		switch sig {
-		case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, // end it
-			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, // crash it
-			syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
-			syscall.SIGPIPE,                  // ends it where it writes to a standard output that is gone
-			syscall.SIGTSTP, syscall.SIGCONT: // have no handler of the runtime's
-			return false
-		}
-		return true
-	})
 }
 
 // forwardable lists the signals that a child may be meant to get. Those that the kernel sends for a fault are among

@@ -25,24 +25,16 @@ func TestForwardable(t *testing.T) {
 	}
 }
 
-const uncaughtVariable = "EARLY_TEST_UNCAUGHT"
+const catchingVariable = "EARLY_TEST_CATCHING"
 
+// TestMain is also the process of TestCaught, which sends itself all signals that it catches.
 func TestMain(m *testing.M) {
-	switch os.Getenv(uncaughtVariable) {
-	case "rest": // nothing is caught
-		kill(func(sig os.Signal) bool { return !slices.Contains(drastic(), sig) })
-	case "drastic":
-		Signals()
-		kill(func(os.Signal) bool { return true })
-	default:
+	if os.Getenv(catchingVariable) == "" {
 		os.Exit(m.Run())
 	}
-}
-
-// kill sends this process all signals that it is to live through, and ends it.
-func kill(which func(os.Signal) bool) {
+	Signals()
 	runtime.LockOSThread()
-	for _, sig := range slices.DeleteFunc(forwardable(), func(sig os.Signal) bool { return !which(sig) }) {
+	for _, sig := range forwardable() {
 		if err := syscall.Tgkill(os.Getpid(), syscall.Gettid(), sig.(syscall.Signal)); err != nil { // delivered as it returns
 			os.Exit(int(sig.(syscall.Signal)))
 		}
@@ -50,14 +42,12 @@ func kill(which func(os.Signal) bool) {
 	os.Exit(0)
 }
 
-// Until Rest was called, no signal but those that Signals takes has an effect; and with those, none has.
-func TestRestCanWait(t *testing.T) {
-	for _, which := range []string{"rest", "drastic"} {
-		c := exec.Command(os.Args[0])
-		c.Env = append(os.Environ(), uncaughtVariable+"="+which)
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", which, err, out)
-		}
+// TestCaught: what is caught neither ends nor stops the process.
+func TestCaught(t *testing.T) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), catchingVariable+"=1")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
@@ -67,8 +57,6 @@ func TestSignals(t *testing.T) {
 	if Signals() != signals {
 		t.Fatal("another channel")
 	}
-	Rest()
-	Rest()
 	defer Release()
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2} {
 		if err := syscall.Kill(os.Getpid(), sig); err != nil {
