@@ -7,9 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // SmallHeap is the GC percentage of processes with a few MiB of live data: they don't need a heap that doubles.
@@ -61,13 +58,10 @@ func spareThreads(n int) (made func()) {
 }
 
 // Settle is for the end of a start. It waits for the threads of SpareThreads.
-// After SettleTime it gives back what the start took of the heap, and leaves the image.
+// After SettleTime it gives back what the start took of the heap.
 func Settle(made func()) {
 	made()
-	time.AfterFunc(SettleTime, func() {
-		debug.FreeOSMemory()
-		leaveImage()
-	})
+	time.AfterFunc(SettleTime, debug.FreeOSMemory)
 }
 
 // ErrKeeperGone ends a process that serves in peace: nobody could open anything for it.
@@ -82,62 +76,3 @@ func Serve(ctx context.Context) error {
 	}
 	return nil
 }
-
-// programHeader is Elf64_Phdr of elf(5).
-type programHeader struct {
-	kind, flags                                     uint32
-	offset, address, physical, size, memory, aligns uint64
-}
-
-// Of elf(5) and getauxval(3).
-const (
-	segmentLoad, segmentHeaders, segmentWritable = 1, 6, 2
-	auxHeaders, auxHeaderSize, auxHeaderCount    = 3, 4, 5
-)
-
-// leaveImage lets go of the pages of the program's own code and constants. A start runs through
-// most of them, and what follows needs few: those come back as they are used. The others would
-// be taken for pages that are in use when memory is short (folio_check_references in mm/vmscan.c);
-// they are marked as cold first, since unmapping them would count as a use too (madvise(2)).
-func leaveImage() {
-	page := uintptr(unix.Getpagesize())
-	bias, headers := loadedImage()
-	for _, h := range headers {
-		if h.kind != segmentLoad || h.flags&segmentWritable != 0 {
-			continue
-		}
-		begin := (bias + uintptr(h.address) + page - 1) &^ (page - 1)
-		end := (bias + uintptr(h.address+h.size)) &^ (page - 1)
-		if begin < end {
-			image := unsafe.Slice((*byte)(at(begin)), end-begin)
-			_ = unix.Madvise(image, unix.MADV_COLD)
-			_ = unix.Madvise(image, unix.MADV_DONTNEED)
-		}
-	}
-}
-
-// loadedImage finds the mapped program headers, and how far from its file's addresses the program lies.
-func loadedImage() (bias uintptr, headers []programHeader) {
-	aux, err := unix.Auxv()
-	if err != nil {
-		return 0, nil
-	}
-	told := map[uintptr]uintptr{}
-	for _, a := range aux {
-		told[a[0]] = a[1]
-	}
-	found, count := told[auxHeaders], told[auxHeaderCount]
-	if found == 0 || told[auxHeaderSize] != unsafe.Sizeof(programHeader{}) {
-		return 0, nil
-	}
-	headers = unsafe.Slice((*programHeader)(at(found)), count)
-	for _, h := range headers {
-		if h.kind == segmentHeaders {
-			return found - uintptr(h.address), headers
-		}
-	}
-	return 0, nil
-}
-
-// at is a pointer to an address outside of the heap, which the collector leaves alone.
-func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
