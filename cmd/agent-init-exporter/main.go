@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -40,7 +39,6 @@ func run() error {
 	if c.Version != version {
 		return fmt.Errorf("this is version %q, and agent-init is %q: take both out of one release", version, c.Version)
 	}
-	debug.SetGCPercent(stage.SmallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	_ = time.Now().Local().String() // the time zone, before files are out of reach
 	if err := privdrop.Serve(); err != nil {

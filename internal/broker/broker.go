@@ -43,9 +43,8 @@ type process struct {
 	proxy    *broker.Proxy
 	record   audit.Recorder
 	owed     owed
-	released owed // what requests hold no more, and the keeper was not told in time
-	blind    bool // nothing says whose a connection is
-	bursts   stage.Bursts
+	released owed          // what requests hold no more, and the keeper was not told in time
+	blind    bool          // nothing says whose a connection is
 	start    chan struct{} // closed when the start of the container is over
 	once     sync.Once     // closes it
 	begun    chan struct{} // closed when the first routes were taken, or could not be
@@ -77,14 +76,6 @@ const (
 	fdListeners // and on: one for each address family
 )
 
-// tightHeap is less than stage.SmallHeap: with it, a thousand streams take 2 MiB less, and an answer begins no later
-// (BenchmarkStreams and BenchmarkFirstByte of pkg/broker).
-const tightHeap = 20
-
-// requestsHeap is that of a broker that looks into connections: their requests are many and small, and a tight heap takes
-// a quarter more of the processor for each.
-const requestsHeap = 100
-
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.BrokerConfig
@@ -92,7 +83,6 @@ func Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(tightHeap)
 	debug.SetMemoryLimit(broker.MemoryLimit)
 	log.SetOutput(io.Discard) // net/http says there what a server sends unasked, which may repeat a credential
 	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
@@ -159,7 +149,7 @@ func Run(ctx context.Context) error {
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
 		channel: wire.Open(conn, wire.MaxSecret), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
-		token: c.Token, uids: c.UIDs, guard: c.GuardUID, journal: map[string]journal{}, bursts: stage.Bursts{Calm: 8 << 20, Worth: 16 << 20},
+		token: c.Token, uids: c.UIDs, guard: c.GuardUID, journal: map[string]journal{},
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.led = gateway.OriginalDestination
@@ -182,23 +172,7 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 // begin takes what the process was started with. It comes before whatever the keeper sends.
 func (p *process) begin(l stage.BrokerLoad) error {
 	defer close(p.begun)
-	debug.SetGCPercent(-1) // it would only take time
-	defer func() {
-		p.tune()
-		go debug.FreeOSMemory()
-	}()
 	return p.take(l)
-}
-
-// tune says how large the heap may become.
-func (p *process) tune() {
-	p.loading.Lock()
-	defer p.loading.Unlock()
-	percent := tightHeap
-	if len(p.load.Inspected) > 0 {
-		percent = requestsHeap
-	}
-	debug.SetGCPercent(percent)
 }
 
 // take serves other routes, or with other credentials, from now on.
@@ -282,7 +256,6 @@ func (p *process) serveChannel(ctx context.Context) error {
 		case wire.OpLookup, wire.OpSpend, wire.OpKeep, wire.OpTunnel, wire.OpLast:
 			p.asks.End(m)
 		case wire.OpPing:
-			p.bursts.GiveBack()
 			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
 		case wire.OpAhead:
 			p.once.Do(func() { close(p.start) })
@@ -316,7 +289,6 @@ func (p *process) takeFrom(m wire.Message, file *os.File) error {
 	if refused != nil {
 		p.log.Error("taking other routes", "error", refused)
 	}
-	p.tune()
 	p.hosts.forget()
 	return p.channel.Deliver(wire.Message{Op: wire.OpCredentials, ID: m.ID, Err: refused != nil})
 }

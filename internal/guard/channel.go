@@ -32,7 +32,6 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.End(m)
 		case wire.OpPing:
-			g.bursts.GiveBack()
 			pong := wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()}
 			if by := g.health.Look(time.Now()).By; by.IsValid() {
 				pong.Addrs, pong.Port = []netip.Addr{by.Addr()}, by.Port()

@@ -58,8 +58,6 @@ type guard struct {
 
 	drops, leases, leaseNanos atomic.Uint64
 
-	bursts stage.Bursts // of serveChannel
-
 	mu    sync.Mutex
 	stop  context.CancelFunc // of the resolving ahead for the present policy
 	ahead wire.Ahead         // how far that goes
@@ -79,7 +77,6 @@ const (
 
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
-	begun := stage.Starting()
 	var c stage.GuardConfig
 	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
 	if err != nil {
@@ -125,7 +122,6 @@ func Run(ctx context.Context) error {
 	if !c.Reduced {
 		go g.readDrops(ctx, record)
 	}
-	begun(stage.SmallHeap)
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -135,7 +131,7 @@ func Run(ctx context.Context) error {
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	g := &guard{
 		log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(), bursts: stage.SmallBursts(),
+		broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {

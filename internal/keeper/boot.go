@@ -65,13 +65,11 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 			"  --mode monitor: THE NETWORK IS NOT CONFINED. What the policy denies is let through, and logged. ",
 			"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ")
 	}
-	begun := stage.Starting()
 	k, err := b.steps(ctx)
-	begun(stage.SmallHeap)
 	if err != nil {
 		return nil, err
 	}
-	stage.Settle(stage.SpareThreads()) // only now: the self-test takes threads as well, and there may be few
+	stage.Settle() // only now: the self-test takes threads as well, and there may be few
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
 	k.exporter.begin()

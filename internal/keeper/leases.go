@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lease"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -316,14 +315,12 @@ func (k *keeper) maintain(ctx context.Context) {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
 	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(time.Second)
-	work := stage.SmallBursts()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep:
 			k.leases.sweep(ctx)
-			work.GiveBack()
 		case <-renew:
 			k.leases.renew(ctx)
 		case <-attest:

@@ -143,14 +143,13 @@ func (b *base) bootUnconfined(ctx context.Context, w io.Writer) (*agent, error) 
 	}, home)
 	a := then(s, "find the agent's user", "", func(_ context.Context, k *book) (*agent, error) { return b.findAgent(k) }, told)
 	a = then(s, "give up what is not needed", "", func(context.Context, *agent) (*agent, error) { return a, b.giveUp(keeperCaps) }, a)
-	threads := stage.SpareThreads() // they are made meanwhile
 	then(s, "publish how the agent is confined", "", func(context.Context, *agent) (*agent, error) { return a, a.publishAgent() }, a)
 	if s.err != nil {
 		return nil, s.err
 	}
 	b.guardian(audit.Fault, "NOT CONFINED: started with --unsafe-no-firewall")
 	b.publish()
-	stage.Settle(threads)
+	stage.Settle()
 	return a, nil
 }
 

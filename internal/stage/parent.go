@@ -47,7 +47,7 @@ var SignalGroups = map[string]func(syscall.Signal) bool{
 // command has not.
 func Parent(argv []string, target, score string) error {
 	runtime.GOMAXPROCS(1) // fewer threads: there may be many windows
-	threads := spareThreads(parentThreads)
+	settle(parentThreads)
 	received, signals := early.Signals(), make(chan os.Signal, 1024)
 	go func() {
 		for sig := range received {
@@ -76,7 +76,6 @@ func Parent(argv []string, target, score string) error {
 		return DropFault(err)
 	}
 	back()
-	Settle(threads)
 	return endAs(r.Supervise(p, reaper.Options{Signals: signals, Group: SignalGroups[target]}))
 }
 

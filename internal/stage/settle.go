@@ -9,28 +9,13 @@ import (
 	"time"
 )
 
-// SmallHeap is the GC percentage of processes with a few MiB of live data: they don't need a heap that doubles.
-const SmallHeap = 50
-
-// SettleTime is when what a start does at its end is over.
-const SettleTime = 2 * time.Second
-
-// What follows a start needs the processors, so little is collected meanwhile: at 16 MiB, or at five times of what is
-// live (debug.SetGCPercent). To go on so until all names are resolved would leave a larger heap for ever.
 const (
-	startingHeap = 400
-	startingTime = 200 * time.Millisecond
-)
+	// smallHeap is the GC percentage of processes with a few MiB of live data: they don't need a heap that doubles.
+	smallHeap = 50
 
-// Starting is for the beginning of a start, which is too short to be worth collecting in. No collection may be forced
-// until begun is called (see Bursts), which sets the percentage a little later.
-func Starting() (begun func(percent int)) {
-	debug.SetGCPercent(-1)
-	return func(percent int) {
-		debug.SetGCPercent(startingHeap)
-		time.AfterFunc(startingTime, func() { debug.SetGCPercent(percent) })
-	}
-}
+	// settleTime is when what a start does at its end is over.
+	settleTime = 2 * time.Second
+)
 
 // More threads than blocking calls ever take at once.
 const (
@@ -38,11 +23,18 @@ const (
 	parentThreads = 2
 )
 
-// SpareThreads begins to have the Go runtime make threads, which it keeps, before an agent could leave no room for them:
-// without one that it needs, the runtime ends the process. What is returned is for Settle.
-func SpareThreads() (made func()) { return spareThreads(serverThreads) }
+// Settle is for the end of a start. The heap stays small from then on, and what the start took of it is given back.
+func Settle() { settle(serverThreads) }
 
-func spareThreads(n int) (made func()) {
+func settle(threads int) {
+	spareThreads(threads)
+	debug.SetGCPercent(smallHeap)
+	time.AfterFunc(settleTime, debug.FreeOSMemory)
+}
+
+// spareThreads makes the Go runtime create n threads, which it keeps, before an agent could leave no room for them:
+// without one that it needs, the runtime ends the process.
+func spareThreads(n int) {
 	var making sync.WaitGroup
 	release := make(chan struct{})
 	for range n {
@@ -54,14 +46,8 @@ func spareThreads(n int) (made func()) {
 			<-release
 		}()
 	}
-	return func() { making.Wait(); close(release) }
-}
-
-// Settle is for the end of a start. It waits for the threads of SpareThreads.
-// After SettleTime it gives back what the start took of the heap.
-func Settle(made func()) {
-	made()
-	time.AfterFunc(SettleTime, debug.FreeOSMemory)
+	making.Wait()
+	close(release)
 }
 
 // ErrKeeperGone ends a process that serves in peace: nobody could open anything for it.
@@ -69,7 +55,7 @@ var ErrKeeperGone = errors.New("the keeper is gone")
 
 // Serve settles a process that serves, and says why ctx ends.
 func Serve(ctx context.Context) error {
-	Settle(SpareThreads())
+	Settle()
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, ErrKeeperGone) {
 		return cause

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -25,7 +24,6 @@ func Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(stage.SmallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	channel := wire.Open(conn, sessionop.MaxText)
 	program, err := os.Executable()
