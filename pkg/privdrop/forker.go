@@ -1,9 +1,7 @@
 package privdrop
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -90,25 +88,4 @@ func shed(s Spec) error {
 		return fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
 	return checkSecurebits()
-}
-
-// Confirm reads back from the kernel that the calling process has no privilege, nor a way to one. It is how a process
-// begins that was forked by a Forker.
-func Confirm() error {
-	status, err := readStatus()
-	if err != nil {
-		return err
-	}
-	id := Identity{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
-	groups, err := os.Getgroups()
-	if err != nil {
-		return err
-	}
-	for _, g := range groups {
-		id.Groups = append(id.Groups, uint32(g))
-	}
-	if err := id.check(); err != nil {
-		return err
-	}
-	return cmp.Or(status.must(ids(id)), status.must(held), status.must(surviving), checkSecurebits(), tryRoot())
 }
