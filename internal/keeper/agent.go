@@ -145,15 +145,20 @@ func (a *agent) spec() privdrop.Spec {
 	spec := privdrop.Spec{
 		Identity: a.identity, Dir: stage.Workspace,
 		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // as gVisor needs it, see reducible
-		Nice: settings.Nice,
+		Nice: settings.Nice, ParentPID: parentPID(),
 	}
 	for k, v := range env {
 		spec.Env = append(spec.Env, k+"="+v)
 	}
-	if os.Getpid() != 1 {
-		spec.ParentPID = os.Getpid()
-	}
 	return spec
+}
+
+// parentPID is for privdrop.Spec: children of PID 1 are killed by the kernel anyway.
+func parentPID() int {
+	if pid := os.Getpid(); pid != 1 {
+		return pid
+	}
+	return 0
 }
 
 // publishAgent writes how the agent is confined, for agent-init exec. Root

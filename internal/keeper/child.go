@@ -27,7 +27,6 @@ type child struct {
 	who       string // as people call it
 	sender    audit.Sender
 	spec      privdrop.Spec
-	staged    bool                         // it could start processes of its uid, so it is forked by a stage
 	door      *lent                        // where it is asked
 	meanwhile string                       // what is so while there is none, "" if all is refused
 	gets      []*os.File                   // what it gets behind its configuration and channels
@@ -119,13 +118,8 @@ func (c *child) spawn(channel *os.File, config any, more ...*os.File) (*reaper.P
 	defer theirs.Close()
 	files := append(append([]*os.File{channel, theirs}, more...), c.gets...)
 	o := stage.Options{Spec: c.spec, Config: config, Files: files, Stderr: c.diagnostics(), Rank: stage.GuardGoes}
-	var proc *reaper.Process
-	if !c.staged {
-		o.Forker, err = c.forker()
-	}
-	if err == nil {
-		proc, err = stage.Spawn(c.reaper, o)
-	}
+	o.Spec.ParentPID = parentPID()
+	proc, err := stage.Spawn(c.reaper, o)
 	if err != nil {
 		events.Close()
 		return nil, err

@@ -220,9 +220,7 @@ func (e *errands) spawn(argv []string, in, out *os.File) (*reaper.Process, error
 	}
 	spec := stage.Own("notify", e.uid, gid)
 	spec.Argv, spec.Env = argv, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	if os.Getpid() != 1 {
-		spec.ParentPID = os.Getpid()
-	}
+	spec.ParentPID = parentPID()
 	return stage.Spawn(e.reaper, stage.Options{Spec: spec, Stdin: in, Stdout: out, Stderr: out})
 }
 

@@ -59,7 +59,6 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.part = func(s *state.State) partState {
 		return partState{&s.Guard.OK, &s.Guard.Fault, &s.Guard.Restarts, &s.Guard.Seen}
 	}
-	g.staged = h.reduced // where privdrop.Serve does not hold it
 	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
 	g.told = stage.GuardConfig{
 		Ephemeral: ephemeralPorts(),

@@ -25,7 +25,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -41,7 +40,6 @@ type base struct {
 	patience *patience // of the step that is under way; nil before the first
 	launch   fault.Launch
 	reaper   *reaper.Reaper
-	forker   func() (*privdrop.Forker, error) // forks what serves under a uid of its own, once capabilities are given up
 	ends     []func() error
 	lock     *os.File // held for as long as this is the keeper
 }
@@ -57,7 +55,7 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 		return nil, err
 	}
 	begun := state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.Monitor, Given: c.GivenWords, Keeper: state.Self(), Started: time.Now()}
-	return &base{publisher: &publisher{log: log, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r, forker: sync.OnceValues(stage.NewForker)}, nil
+	return &base{publisher: &publisher{log: log, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r}, nil
 }
 
 // shared says whether the agent is in another container, with a uid that is not known.

@@ -19,8 +19,6 @@ const (
 	AgentGoes   Rank = iota // what has no other rank
 	SessionGoes             // the terminals of the agent
 	GuardGoes               // names and connections
-
-	taken Rank = -1 // already
 )
 
 // oomSpan is how far the agent is above the keeper: half of all memory.
@@ -31,8 +29,6 @@ const oomSpan = 500
 func (r Rank) oomScore(own int) int {
 	span := min(oomSpan, 1000-own)
 	switch r {
-	case taken:
-		return own
 	case GuardGoes:
 		return own + span/5
 	case SessionGoes:

@@ -1,8 +1,9 @@
 // Package stage starts children of this binary without privileges, tells each what it needs, and judges it.
 //
 // A stage is the second half of a start: a fresh process of the same binary that gives up its privileges, proves
-// it, and becomes the command. What it is to do is in the memfd that it inherits. Processes of
-// ours that have a uid of their own need none: they are forked without privileges, and prove it as they begin.
+// it, and becomes the command. What it is to do is in the memfd that it inherits. It is root's until it has executed
+// itself: before that it shares the keeper's memory (vfork in syscall.ForkExec), and another process of its uid could
+// stop it, and the keeper with it.
 package stage
 
 import (
@@ -101,21 +102,13 @@ type Options struct {
 	Files      []*os.File `json:"-"` // from the next descriptor on
 	Foreground bool       `json:"-"`
 	Agent      bool       `json:"-"` // part of the tree that is supervised; else a helper of the keeper's
-
-	// Forker starts a process of ours without a stage, in the background, which itself confirms what it is, and takes its
-	// umask and its rank (Told). Nothing untrusted may have its uid. nil: by a stage.
-	Forker *privdrop.Forker `json:"-"`
 }
 
 // Spawn starts a process that holds no privilege by the time its command runs.
 func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 	files := o.Files
 	if o.Config != nil {
-		begins := told{taken, o.Config} // by the stage
-		if o.Forker != nil {
-			begins.Rank = o.Rank
-		}
-		f, err := wire.Memfd("config", begins)
+		f, err := wire.Memfd("config", o.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -128,16 +121,6 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 	}
 	defer null.Close()
 	std := []*os.File{cmp.Or(o.Stdin, null), cmp.Or(o.Stdout, null), cmp.Or(o.Stderr, null)}
-	if o.Forker != nil {
-		who, err := o.Spec.Identity.Credential()
-		if err != nil {
-			return nil, err
-		}
-		return r.Start(reaper.Command{
-			Path: o.Spec.Argv[0], Args: o.Spec.Argv, Env: o.Spec.Environ(), Dir: o.Spec.Dir, Credential: who, Thread: o.Forker.Do,
-			Files: slices.Concat(std, []*os.File{nil}, files), Helper: !o.Agent,
-		})
-	}
 	if len(files) > 0 {
 		o.Spec.KeepFDs = 1 + len(files)
 	}
@@ -152,29 +135,12 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 	})
 }
 
-const ownUmask = 0o077
-
 // Own is how a process of this binary runs that serves, under an identity of its own.
 func Own(name string, uid, gid uint32, argv ...string) privdrop.Spec {
 	return privdrop.Spec{
 		Identity: privdrop.Identity{UID: uid, GID: gid, Name: "agent-init-" + name, Home: "/", Shell: "/nonexistent"},
-		Argv:     append([]string{Self}, argv...), Env: []string{}, Dir: "/", Umask: ownUmask, DenyUserNS: true,
+		Argv:     append([]string{Self}, argv...), Env: []string{}, Dir: "/", Umask: 0o077, DenyUserNS: true,
 	}
-}
-
-// NewForker makes what starts such processes (Options.Forker). It lives as long as this process.
-func NewForker() (*privdrop.Forker, error) {
-	f, err := privdrop.NewForker(Own("", 0, 0))
-	if err != nil {
-		return nil, DropFault(err)
-	}
-	return f, nil
-}
-
-// told is what such a process reads first.
-type told struct {
-	Rank   Rank `json:"rank"` // which it is to take
-	Config any  `json:"config"`
 }
 
 // Told is how such a process begins: it reads its whole input, which is Options.Config, confirms that it has no
@@ -182,16 +148,13 @@ type told struct {
 // these a person or the agent has typed the command, which is the fault typed.
 func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
 	f := os.NewFile(fdConfig, "config")
-	this := told{Config: config}
-	if err := wire.ReadMemfd(f, &this); err != nil {
+	if err := wire.ReadMemfd(f, config); err != nil {
 		return nil, typed
 	}
 	f.Close()
 	if err := privdrop.Confirm(); err != nil {
 		return nil, fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
-	unix.Umask(ownUmask)
-	_ = this.Rank.Take() // the keeper has said so if it can't be
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become undumpable: %w", err)
 	}

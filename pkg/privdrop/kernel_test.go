@@ -29,8 +29,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "stage":
 		os.Exit(stageRole())
-	case "forker":
-		os.Exit(forkerRole())
 	case "confirm":
 		os.Exit(confirmRole())
 	case "poke":
@@ -395,6 +393,28 @@ func TestKernelTools(t *testing.T) {
 		if out, code := stage(t, nil, spec); code != 0 || out != "fine\n" {
 			t.Errorf("%s: exit %d: %s", name, code, out)
 		}
+	}
+}
+
+// confirmRole is a process of ours that serves.
+func confirmRole() int {
+	if err := Confirm(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestKernelConfirm: a process that the stage has executed sees that it has no privilege, and root does not.
+func TestKernelConfirm(t *testing.T) {
+	mustrun.Root(t)
+	spec := command("/proc/self/exe")
+	spec.Env = append(spec.Env, roleVariable+"=confirm")
+	if out, code := stage(t, nil, spec); code != 0 {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if Confirm() == nil {
+		t.Error("root confirms that it has no privilege")
 	}
 }
 

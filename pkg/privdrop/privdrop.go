@@ -2,8 +2,7 @@
 // left to lose, and proves it by reading back what the kernel says.
 //
 // Lookup chooses the identity. Exec does the drop, in a process of its own: the caller re-executes itself, so that
-// there is one purpose, one locked thread and nothing to undo. A Forker does it on a thread, for programs that are
-// trusted to Confirm it. Harden is for the processes that stay privileged: they
+// there is one purpose, one locked thread and nothing to undo. Harden is for the processes that stay privileged: they
 // keep the capabilities that they use, and no others.
 package privdrop
 

@@ -31,8 +31,7 @@ func verify(s Spec) error {
 	return tryRoot()
 }
 
-// Confirm reads back from the kernel that the calling process has no privilege, nor a way to one. It is how a process
-// begins that was forked by a Forker.
+// Confirm reads back from the kernel that the calling process has no privilege, nor a way to one.
 func Confirm() error {
 	status, err := readStatus()
 	if err != nil {

@@ -25,7 +25,7 @@ type Reaper struct {
 	log    *slog.Logger
 	isInit bool        // PID 1 of its namespace
 	adopts bool        // what its descendants leave behind
-	spawns chan func() // run on the thread that is the parent of every child that has no other
+	spawns chan func() // run on the thread that is the parent of every child
 	as     func(pids []int, sig syscall.Signal) error
 
 	// mu is held from fork to registration, around every round of wait4, and around every kill. So no child is reaped
@@ -90,37 +90,22 @@ type Command struct {
 
 	Setsid bool // in a session of its own, without a terminal; Foreground has no effect then
 	Helper bool // it serves the caller, and is no part of the tree that Supervise signals and ends
-
-	Credential *syscall.Credential // whom the child becomes before it executes; nil: as the caller is
-
-	// Thread runs the fork on the thread that is to be the parent, and returns after it; nil: on that of the Reaper. If
-	// the caller is not PID 1, the child is killed once that thread ends.
-	Thread func(fork func())
 }
 
 // Start executes c. If the caller is not PID 1, the child is killed should the caller die; a
 // child that then changes its credentials has to ask for that again.
 func (r *Reaper) Start(c Command) (p *Process, err error) {
-	thread := c.Thread
-	if thread == nil {
-		thread = r.own
-	}
-	thread(func() { p, err = r.fork(c) })
-	return p, err
-}
-
-// own runs f on the thread that is the parent of every child that has no other.
-func (r *Reaper) own(f func()) {
 	done := make(chan struct{})
 	r.spawns <- func() {
-		f()
+		p, err = r.fork(c)
 		close(done)
 	}
 	<-done
+	return p, err
 }
 
 func (r *Reaper) fork(c Command) (*Process, error) {
-	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Sys: &syscall.SysProcAttr{Setsid: c.Setsid, Setpgid: !c.Setsid, Credential: c.Credential}}
+	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Sys: &syscall.SysProcAttr{Setsid: c.Setsid, Setpgid: !c.Setsid}}
 	for _, f := range c.Files {
 		fd := ^uintptr(0)
 		if f != nil {
