@@ -22,7 +22,7 @@ const module = "github.com/agent-init/agent-init/"
 // of the levels below its own. What stands in a directory of a package's belongs to it.
 // Every package under pkg that is not named here is of the third level.
 var levels = [][]string{
-	{"pkg/budget", "pkg/route", "internal/lazy", "internal/nowait", "internal/race"},
+	{"pkg/budget", "pkg/route", "internal/lazy", "internal/race"},
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d", "internal/metric"},
 	{"pkg"},
 	{"internal/approval", "internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container", "internal/mcp"},

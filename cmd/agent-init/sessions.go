@@ -140,7 +140,7 @@ func killWindowCommand() command {
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
 	var key, again string
-	var asks, own bool
+	var asks bool
 	return command{
 		name:    stage.TerminalName,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
@@ -148,7 +148,6 @@ func terminalCommand() command {
 			fs.StringVar(&key, "prefix", "", "`KEY` that commands begin with")
 			fs.StringVar(&again, "again", "", "`COMMAND` that attaches from elsewhere")
 			fs.BoolVar(&asks, "answers", false, "what the agent asks for is answered here")
-			fs.BoolVar(&own, "own", false, "nobody else has these descriptors of the terminal")
 		},
 		run: func(_ context.Context, e environment, _ []string) error {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -173,7 +172,7 @@ func terminalCommand() command {
 			}
 			_, err = attach.Run(attach.Options{
 				Requests: requests, Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: client.Signals(),
-				Own: own, Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + again,
+				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + again,
 			})
 			switch {
 			case errors.Is(err, attach.ErrTerminal):

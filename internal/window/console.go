@@ -103,15 +103,9 @@ func (c *console) start(ch *wire.Channel) error {
 		defer theirs.Close()
 		argv, files = append(argv, "--answers"), append(files, theirs)
 	}
-	in, out := c.in, c.out
-	if again, err := c.again(); err == nil {
-		in, out = again, again
-		defer again.Close()
-		argv = append(argv, "--own")
-	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{
 		Spec:  stage.Own("terminal", c.uid, c.gid, argv...),
-		Stdin: in, Stdout: out, Stderr: k.Diagnostics(), Files: files, Rank: stage.SessionGoes,
+		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: files, Rank: stage.SessionGoes,
 		Foreground: true, Front: c.proc != nil && foreground(c.in) == c.proc.Pid(), // still that of a client that has ended
 	})
 	if err != nil {
@@ -126,24 +120,6 @@ func (c *console) start(ch *wire.Channel) error {
 	c.proc = proc
 	go c.watch(proc, ch)
 	return nil
-}
-
-// again opens the terminal once more, for the client alone, which may make it non-blocking then. It may not open it
-// itself.
-func (c *console) again() (*os.File, error) {
-	in, err := c.in.Stat()
-	if err != nil {
-		return nil, err
-	}
-	out, err := c.out.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !os.SameFile(in, out) || !text.IsTerminal(c.in) { // to open what is none could wait, or do something
-		return nil, errors.New("no one terminal")
-	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", c.in.Fd()), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	return os.NewFile(uintptr(fd), "terminal"), err
 }
 
 func (c *console) watch(p *reaper.Process, ch *wire.Channel) {

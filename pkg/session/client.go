@@ -10,7 +10,6 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
@@ -49,7 +48,7 @@ type client struct {
 	gone       bool // belongs to moving: it looks at nothing any more
 }
 
-func (c *client) serve(conn *ready.File) {
+func (c *client) serve(conn *stream) {
 	go func() {
 		if errors.Is(c.queue.run(), errStuck) {
 			c.note(sessionop.PutOut, 0)
@@ -73,9 +72,9 @@ func (c *client) serve(conn *ready.File) {
 }
 
 // read handles what the client sends. Its error is for the client, or io.EOF.
-func (c *client) read(conn *ready.File) error {
+func (c *client) read(conn *stream) error {
 	frames := &frame.Reader{R: conn}
-	if !c.peer.local && conn.ReadUntil(time.Now().Add(helloTime)) != nil {
+	if !c.peer.local && conn.SetReadDeadline(time.Now().Add(helloTime)) != nil {
 		return io.EOF
 	}
 	for {
@@ -83,7 +82,7 @@ func (c *client) read(conn *ready.File) error {
 		switch {
 		case errors.Is(err, frame.ErrMalformed):
 			return err
-		case err != nil || k == frame.Hello && conn.ReadUntil(time.Time{}) != nil:
+		case err != nil || k == frame.Hello && conn.SetReadDeadline(time.Time{}) != nil:
 			return io.EOF // it is gone, or has said nothing
 		case k == frame.Hello:
 			var request protocol.Request

@@ -21,7 +21,7 @@ func (w *window) output(b []byte) {
 	w.steered = w.steered || terminal.Steers(b)
 	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.stale.Load()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
-		w.master.WriteNow(answers)
+		w.master.writeNow(answers)
 	}
 	if w.record != nil {
 		w.record.output(b)
@@ -177,7 +177,7 @@ func (w *window) resize(cols, rows int) {
 }
 
 func (w *window) setSize(cols, rows int) {
-	_ = w.master.Use(func(fd int) {
+	_ = w.master.use(func(fd int) {
 		_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(cols), Row: uint16(rows)})
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 )
 
 // maxQueue is how much output waits for a client, in bytes. Beyond it the client gets the screen when it has caught up.
@@ -33,7 +32,7 @@ const (
 
 // queue is what waits to be written to a client. Put never waits: what the socket doesn't take is run's.
 type queue struct {
-	conn     *ready.File
+	conn     *stream
 	patience time.Duration
 	kick     chan struct{} // there is something to do for run
 	done     chan struct{} // closed when the client is gone
@@ -53,7 +52,7 @@ type queue struct {
 	frame   []byte
 }
 
-func newQueue(conn *ready.File, refresh func(), patience time.Duration, slots chan struct{}) *queue {
+func newQueue(conn *stream, refresh func(), patience time.Duration, slots chan struct{}) *queue {
 	return &queue{patience: cmp.Or(patience, stuckAfter), conn: conn, slots: slots,
 		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}
 }
@@ -78,7 +77,7 @@ func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 		return true
 	}
 	q.frame = frame.Append(q.frame[:0], k, payload)
-	if n := q.conn.WriteNow(q.frame); n < len(q.frame) {
+	if n := q.conn.writeNow(q.frame); n < len(q.frame) {
 		q.pending = append(q.pending, q.frame[n:]...)
 		q.wake()
 	}
@@ -189,7 +188,7 @@ func (q *queue) run() error {
 // write writes all of b, as long as the client takes something now and then.
 func (q *queue) write(b []byte) error {
 	for len(b) > 0 {
-		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)], time.Now().Add(q.patience))
+		n, err := q.conn.write(b[:min(len(b), writeAtOnce)], time.Now().Add(q.patience))
 		b = b[n:]
 		switch slow := errors.Is(err, os.ErrDeadlineExceeded); {
 		case slow && n == 0:

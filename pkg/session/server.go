@@ -30,7 +30,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -112,13 +111,12 @@ func (s *Server) admit(conn *net.UnixConn) {
 
 // serveConn serves one client until it has gone, or refuses one too many. The caller has checked that the peer may.
 func (s *Server) serveConn(socket *net.UnixConn, who peer) {
-	conn, err := ready.Duplicate(socket)
-	socket.Close()
+	defer socket.Close()
+	conn, err := newStream(socket)
 	if err != nil {
 		s.config.Log.Error("serving a client", "error", err)
 		return
 	}
-	defer conn.Close()
 	c := &client{server: s, peer: who, fresh: true}
 	c.queue = newQueue(conn, c.refresh, s.config.patience, s.screens[who.uid == 0])
 	why, others := "", 0
@@ -140,7 +138,7 @@ func (s *Server) serveConn(socket *net.UnixConn, who peer) {
 	}
 	s.mu.Unlock()
 	if why != "" {
-		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)), time.Now().Add(time.Second))
+		_, _ = conn.write(frame.Append(nil, frame.Error, []byte(why)), time.Now().Add(time.Second))
 		return
 	}
 	c.serve(conn)
@@ -176,7 +174,7 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 		w.mu.Lock()
 		w.exited, w.status = true, int(m.Value)
 		w.mu.Unlock()
-		_ = w.master.ReadUntil(time.Now().Add(lastOutput))
+		_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
 	case m.Op == sessionop.Refused:
 		s.refused(m.Arg, m.Text)
 	case m.Op == sessionop.Notice:

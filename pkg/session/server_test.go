@@ -313,7 +313,7 @@ func TestLastOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.exited = true
-	if err := w.master.ReadUntil(time.Now().Add(-time.Second)); err != nil {
+	if err := w.master.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	w.run()

@@ -12,7 +12,6 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -126,9 +125,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fds[1])
-	f := os.NewFile(uintptr(fds[0]), "pair")
-	conn, err := ready.Duplicate(f)
-	f.Close()
+	conn, err := openTerminal(os.NewFile(uintptr(fds[0]), "pair"))
 	if err != nil {
 		t.Fatal(err)
 	}

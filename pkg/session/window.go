@@ -14,10 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -32,15 +30,12 @@ type window struct {
 	pid    int
 	begun  time.Time
 	tty    protocol.TTY
-	master *ready.File
+	master *stream
 	typing chan struct{} // taken by whoever writes input
 
 	// Of the goroutine that reads.
-	take   func(fd int) bool // gather, made once and for all
-	buf    []byte
-	n      int // bytes of buf that were read
-	looked int // times, for more
-	errno  unix.Errno
+	buf []byte
+	n   int // bytes of buf that were read
 
 	mu      sync.Mutex
 	term    *terminal.Terminal
@@ -58,17 +53,16 @@ type window struct {
 const lastOutput = 300 * time.Millisecond
 
 func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
-	master, err := ready.Duplicate(near)
+	master, err := openTerminal(near)
 	if err != nil {
 		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
-	near.Close()
 	w := &window{
 		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: master,
 		typing: make(chan struct{}, 1), clients: map[*client]struct{}{},
 	}
 	var size *unix.Winsize
-	_ = master.Use(func(fd int) {
+	_ = master.use(func(fd int) {
 		w.tty = farSide(fd)
 		size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
 	})
@@ -111,7 +105,7 @@ func (w *window) run() {
 	})
 	defer model.Wait()
 	defer close(full)
-	w.take, w.buf = w.gather, make([]byte, readAtOnce)
+	w.buf = make([]byte, readAtOnce)
 	for {
 		n, err := w.read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -143,9 +137,7 @@ func (w *window) run() {
 
 const (
 	readAtOnce = 64 << 10
-	readLittle = 1 << 10
 	readMuch   = 16 << 10
-	lookAgain  = 16 // times, for more of a large output
 
 	aheadOfModel = 4 // pieces that may wait for it
 	reopen       = 20 * time.Millisecond
@@ -153,12 +145,14 @@ const (
 
 // read waits for output, and takes what is there: the kernel gives out 4 KiB at a time at most.
 func (w *window) read() (n int, err error) {
-	w.looked, w.n, w.errno = 0, 0, 0
-	err = w.master.ReadBy(w.take)
-	switch {
-	case err != nil || w.errno == 0 || w.errno == unix.EAGAIN:
-	default:
-		err = w.errno
+	w.n = 0
+	var last error
+	err = w.master.raw.Read(func(fd uintptr) bool {
+		last = w.gather(int(fd))
+		return w.n > 0 || last != unix.EAGAIN
+	})
+	if err == nil && last != unix.EAGAIN {
+		err = last
 	}
 	return w.n, err
 }
@@ -167,37 +161,25 @@ func (w *window) read() (n int, err error) {
 // holds less than buf (drivers/tty/pty.c, pty_common_install, and N_TTY_BUF_SIZE), and what else prints there no more.
 func (w *window) rest() int {
 	w.n = 0
-	_ = w.master.Use(func(fd int) { w.n = nowait.Rest(fd, w.buf) })
+	_ = w.master.use(func(fd int) { _ = w.gather(fd) })
 	return w.n
 }
 
-// gather reads what is there, and reports whether that is something.
-func (w *window) gather(fd int) bool {
+// gather reads what is there, and says why there is no more; nil: buf is full.
+func (w *window) gather(fd int) error {
 	for w.n < len(w.buf) {
-		var m int
-		m, w.errno = nowait.Read(fd, w.buf[w.n:])
+		n, err := unix.Read(fd, w.buf[w.n:])
 		switch {
-		case w.errno == unix.EAGAIN && w.n >= readLittle && w.looked < lookAgain:
-			// The kernel moves the next piece up in a thread of its own. To sleep and wake up takes longer.
-			w.looked++
-			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-			continue
-		case w.errno == unix.EAGAIN:
-			return w.n > 0
-		case w.errno == 0 && m == 0:
-			w.errno = unix.EIO // nobody has it open, either
-			return true
-		case w.errno != 0:
-			return true
-		}
-		if w.n += m; m < readLittle { // there is hardly more
-			return true
-		}
-		if w.n >= readMuch {
-			w.master.Flood(fd)
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.EIO // nobody has it open, either
+		default:
+			w.n += n
 		}
 	}
-	return true
+	return nil
 }
 
 // input types b into the window for c, which becomes the leader by it. It waits until the program reads. Where that does
@@ -240,13 +222,13 @@ func (w *window) input(c *client, b []byte) {
 		return
 	}
 	defer func() { <-w.typing }()
-	for b = b[w.master.WriteNow(b):]; len(b) > 0; {
+	for b = b[w.master.writeNow(b):]; len(b) > 0; {
 		select {
 		case <-c.queue.done:
 			return
 		default:
 		}
-		n, err := w.master.Write(b, time.Now().Add(typeAtOnce))
+		n, err := w.master.write(b, time.Now().Add(typeAtOnce))
 		if b = b[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return // the window ends, or has
 		}

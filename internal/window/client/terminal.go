@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
@@ -200,7 +199,11 @@ func (o *Terminal) rest(b []byte) (n int) {
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) { n = nowait.Rest(int(fd), b) })
+	_ = raw.Control(func(fd uintptr) {
+		for m := 1; m > 0 && n < len(b); n += max(m, 0) {
+			m, _ = unix.Read(int(fd), b[n:])
+		}
+	})
 	return n
 }
 

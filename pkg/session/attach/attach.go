@@ -14,9 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -29,7 +27,6 @@ type Options struct {
 	Request protocol.Request // Window, Read, Nested; the rest is filled in
 
 	In, Out *os.File         // the person's terminal
-	Own     bool             // nobody else has these files: they may be made not to block
 	Signals <-chan os.Signal // SIGWINCH, SIGCONT, and requests to end
 	Prefix  Prefix
 
@@ -78,8 +75,16 @@ const maxTyped = 256 << 10
 // Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal stays as it
 // was.
 func Run(o Options) (Result, error) {
-	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, sock: -1, signals: make(chan os.Signal, 64), came: make(chan came, 16)}
-	defer a.openTerminal()()
+	woken, waker, err := os.Pipe()
+	if err != nil {
+		return Result{}, err
+	}
+	defer woken.Close()
+	defer waker.Close()
+	a := &attachment{
+		o: o, in: int(o.In.Fd()), out: int(o.Out.Fd()), keys: keys{prefix: o.Prefix}, sock: -1, woken: woken, waker: waker,
+		signals: make(chan os.Signal, 64), came: make(chan came, 16),
+	}
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
 	if errors.Is(err, unix.EIO) {
 		return Result{}, ErrTerminal
@@ -92,13 +97,6 @@ func Run(o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer a.restore()
-	if a.ready, err = ready.NewSet(); err != nil {
-		return Result{}, err
-	}
-	defer a.ready.Close()
-	if err := a.ready.Watch(a.in, unix.EPOLLIN); err != nil {
-		return Result{}, err
-	}
 	stop := make(chan struct{})
 	defer close(stop)
 	go a.watchSignals(stop)
@@ -112,11 +110,10 @@ func Run(o Options) (Result, error) {
 type attachment struct {
 	o       Options
 	in, out int
-	patient bool // in and out block, since they are others' as well
 	sock    int
 	signals chan os.Signal
-	ready   *ready.Set
-	asked   uint32 // what it waits for on sock
+	woken   *os.File // can be read once waker was written: there is something else to do
+	waker   *os.File
 	conn    *os.File
 	saved   unix.Termios
 	keys    keys
@@ -203,12 +200,8 @@ func (a *attachment) run() error {
 		return err
 	}
 	a.buf = make([]byte, 64<<10)
-	var events [2]unix.EpollEvent
 	for {
-		happened, err := a.wait(events[:])
-		for i := 0; i < len(happened) && err == nil; i++ {
-			err = a.take(happened[i])
-		}
+		err := a.wait()
 		for len(a.signals) > 0 && err == nil {
 			err = a.signalled(<-a.signals)
 		}
@@ -228,21 +221,6 @@ func (a *attachment) run() error {
 			return err
 		}
 	}
-}
-
-func (a *attachment) take(e unix.EpollEvent) error {
-	switch int(e.Fd) {
-	case a.in:
-		return a.fromTerminal()
-	case a.sock:
-		if e.Events&unix.EPOLLOUT != 0 {
-			a.flush()
-		}
-		if e.Events&^unix.EPOLLOUT != 0 {
-			return a.fromServer()
-		}
-	}
-	return nil
 }
 
 var errFinished = errors.New("finished")
@@ -326,8 +304,8 @@ func (a *attachment) flush() {
 		a.typed = a.typed[:0]
 		return
 	}
-	n, _ := nowait.Write(a.sock, a.typed) // what is final is found by reading
-	a.typed = append(a.typed[:0], a.typed[n:]...)
+	n, _ := unix.Write(a.sock, a.typed) // what is final is found by reading
+	a.typed = append(a.typed[:0], a.typed[max(n, 0):]...)
 }
 
 func (a *attachment) input(b []byte) {
@@ -343,7 +321,7 @@ func (a *attachment) input(b []byte) {
 }
 
 func (a *attachment) fromTerminal() error {
-	n, err := a.read()
+	n, err := unix.Read(a.in, a.buf)
 	switch {
 	case err == unix.EINTR || err == unix.EAGAIN:
 		return nil

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/nowait"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -23,7 +22,7 @@ func (a *attachment) connect() error {
 		return err
 	}
 	a.closeConn()
-	a.conn, a.sock, a.asked = conn, int(conn.Fd()), 0
+	a.conn, a.sock = conn, int(conn.Fd())
 	if err := unix.SetNonblock(a.sock, true); err != nil {
 		return err
 	}
@@ -119,10 +118,10 @@ func (s *socket) Read(b []byte) (int, error) {
 		return 0, unix.EAGAIN
 	}
 	s.ready = false
-	n, errno := nowait.Read(s.fd, b)
+	n, err := unix.Read(s.fd, b)
 	switch {
-	case errno != 0:
-		return 0, errno
+	case err != nil:
+		return 0, err
 	case n == 0:
 		return 0, io.EOF
 	}
@@ -202,29 +201,38 @@ func (a *attachment) left() error {
 	return a.write([]byte("\r\n[detached; the session goes on. " + a.o.Again + "\r\n"))
 }
 
-// wait returns what there is to do, or nothing when the time has come for something.
-func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
-	on := uint32(unix.EPOLLIN)
+// wait does what comes from the terminal and from the server, or nothing when the time has come for something.
+func (a *attachment) wait() error {
+	on := [...]unix.PollFd{{Fd: int32(a.in), Events: unix.POLLIN}, {Fd: int32(a.sock), Events: unix.POLLIN}, {Fd: int32(a.woken.Fd()), Events: unix.POLLIN}}
+	terminal, server, woken := &on[0], &on[1], &on[2]
 	if len(a.typed) > 0 {
-		on |= unix.EPOLLOUT
+		server.Events |= unix.POLLOUT
 	}
-	if a.asked != on && a.sock >= 0 {
-		if err := a.ready.Watch(a.sock, on); err != nil {
-			return nil, err
+	timeout := -1
+	if first := a.deadline(); !first.IsZero() {
+		timeout = max(0, int(time.Until(first)/time.Millisecond)+1)
+	}
+	if _, err := unix.Poll(on[:], timeout); err != nil {
+		if err == unix.EINTR {
+			return nil
 		}
-		a.asked = on
+		return fmt.Errorf("poll: %w", err)
 	}
-	if err := a.ready.Until(a.deadline()); err != nil {
-		return nil, err
+	if woken.Revents != 0 {
+		_, _ = a.woken.Read(make([]byte, 64))
 	}
-	if len(a.signals) > 0 || len(a.came) > 0 { // one that comes from here on ends the wait
-		return nil, nil
+	if server.Revents&unix.POLLOUT != 0 {
+		a.flush()
 	}
-	n, err := a.ready.Events(events)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, nil
+	if server.Revents&^unix.POLLOUT != 0 {
+		if err := a.fromServer(); err != nil {
+			return err
+		}
 	}
-	return events[:n], err
+	if terminal.Revents != 0 {
+		return a.fromTerminal()
+	}
+	return nil
 }
 
 // deadline is when something has to be done; zero: never.
@@ -289,4 +297,4 @@ func refusal(reason []byte) error {
 }
 
 // wake ends the wait: there is something else to do. It may be called from elsewhere.
-func (a *attachment) wake() { _ = a.ready.Until(time.Unix(1, 0)) }
+func (a *attachment) wake() { _, _ = a.waker.Write([]byte{0}) }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
-	"github.com/agent-init/agent-init/pkg/session/internal/ready"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
@@ -116,10 +115,6 @@ func TestTooSmall(t *testing.T) {
 			},
 			Answer: func(Asked, sessionop.Verdict) ([]string, error) { return nil, nil },
 		}}}
-		var err error
-		if a.ready, err = ready.NewSet(); err != nil {
-			t.Fatal(err)
-		}
 		v := a.requests()
 		rows := v.draw(c.columns, c.lines)
 		v.press("3")
@@ -127,7 +122,6 @@ func TestTooSmall(t *testing.T) {
 			n++
 			<-a.came
 		}
-		a.ready.Close()
 		if (n == 1) != c.answered {
 			t.Errorf("%dx%d: answered: %t\n%s", c.columns, c.lines, n == 1, spell(rows))
 		}
