@@ -2,6 +2,7 @@ package lease
 
 import (
 	"slices"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -13,10 +14,10 @@ import (
 
 // judging is how far the policy has got through the book.
 type judging struct {
-	policies uint32          // counts them: what bears an older number is not judged
-	first    policy.Change   // what it covers comes first
-	out      map[spot]moment // struck out, and until when the kernel was told to keep it; Sift has still to return them
-	moved    []spot          // for whom somebody else goes out from now on, likewise
+	policies uint32                             // counts them: what bears an older number is not judged
+	first    policy.Change                      // what it covers comes first
+	out      map[firewall.Element]time.Duration // struck out, and until when the kernel was told to keep it; Sift has still to return them
+	moved    []firewall.Element                 // for whom somebody else goes out from now on, likewise
 }
 
 // atOnce is how many elements Begin returns at most, and how many names Sift judges at a time.
@@ -73,7 +74,7 @@ func (l *Ledger) Sift() (closed []firewall.Element, moved []firewall.Lease, more
 	now := l.now()
 	for _, s := range j.moved {
 		if h := l.elements[s]; h.names > 0 {
-			moved = append(moved, firewall.Lease{Element: s.Element(), TTL: h.expires.sub(now)})
+			moved = append(moved, firewall.Lease{Element: s, TTL: h.expires - now})
 		}
 	}
 	j.moved = nil
@@ -90,7 +91,7 @@ func (l *Ledger) inForce() *policy.Policy {
 func (l *Ledger) closed() (out []firewall.Element) {
 	for s := range l.judging.out {
 		if l.elements[s].names == 0 {
-			out = append(out, s.Element())
+			out = append(out, s)
 		}
 	}
 	l.judging.out = nil
@@ -115,23 +116,23 @@ func (l *Ledger) judge(nl *nameLeases) {
 	var others []nameLease
 	allowed := l.policy.Lookup(nl.name).Allowed
 	free := l.strike(nl, false, func(o nameLease) bool {
-		e := o.Element()
+		e := o.Element
 		if !allowed || !l.admits(nl.name, e) {
 			return true
 		}
-		s := spotOf(l.same(nl.name, e))
-		if s != o.spot {
+		s := l.same(nl.name, e)
+		if s != o.Element {
 			others = append(others, nameLease{s, o.expires, o.since, o.confirmed})
 		}
-		return s != o.spot
+		return s != o.Element
 	})
 	for _, o := range others {
 		l.names[nl.name] = nl
 		l.book(nl, o)
-		h := l.elements[o.spot] // which the kernel is told of later, and may hold from before
-		h.expires = max(h.expires, l.judging.out[o.spot])
-		l.elements[o.spot] = h
-		l.judging.moved = append(l.judging.moved, o.spot)
+		h := l.elements[o.Element] // which the kernel is told of later, and may hold from before
+		h.expires = max(h.expires, l.judging.out[o.Element])
+		l.elements[o.Element] = h
+		l.judging.moved = append(l.judging.moved, o.Element)
 	}
 	for _, f := range free {
 		l.strikeOut(f)
@@ -140,9 +141,9 @@ func (l *Ledger) judge(nl *nameLeases) {
 
 func (l *Ledger) strikeOut(f freed) {
 	if l.judging.out == nil {
-		l.judging.out = map[spot]moment{}
+		l.judging.out = map[firewall.Element]time.Duration{}
 	}
-	l.judging.out[f.spot] = max(f.until, l.judging.out[f.spot])
+	l.judging.out[f.Element] = max(f.until, l.judging.out[f.Element])
 }
 
 func (l *Ledger) admits(name string, e firewall.Element) bool {
@@ -164,7 +165,7 @@ func (l *Ledger) judgeLapsed(most int) (left int) {
 		o.names = slices.DeleteFunc(o.names, func(name string) bool { return !l.admits(name, e) || l.same(name, e) != e })
 		if l.lapsed[e] = o; len(o.names) == 0 {
 			delete(l.lapsed, e)
-			l.strikeOut(freed{spot: spotOf(e)}) // its lease is over
+			l.strikeOut(freed{Element: e}) // its lease is over
 		}
 	}
 	return most

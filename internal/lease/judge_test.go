@@ -163,9 +163,9 @@ func TestLedgerAndKernelAgree(t *testing.T) {
 			}
 			for name, nl := range l.names {
 				for _, o := range nl.leases {
-					moving := nl.judged != l.judging.policies || slices.Contains(l.judging.moved, o.spot)
-					if left := o.expires.sub(l.now()); !moving && left > time.Second && what != "failed" && kernel[o.Element()].Before(c.Now.Add(left-time.Second)) {
-						t.Fatalf("seed %d, step %d (%s): %s has %v for %v, and the kernel until %v", seed, step, what, name, o.Element(), left, kernel[o.Element()].Sub(c.Now))
+					moving := nl.judged != l.judging.policies || slices.Contains(l.judging.moved, o.Element)
+					if left := o.expires - l.now(); !moving && left > time.Second && what != "failed" && kernel[o.Element].Before(c.Now.Add(left-time.Second)) {
+						t.Fatalf("seed %d, step %d (%s): %s has %v for %v, and the kernel until %v", seed, step, what, name, o.Element, left, kernel[o.Element].Sub(c.Now))
 					}
 				}
 			}

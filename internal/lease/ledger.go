@@ -22,7 +22,7 @@ type Ledger struct {
 	perName  int             // addresses
 	total    int             // elements
 	names    map[string]*nameLeases
-	elements map[spot]hold
+	elements map[firewall.Element]hold
 	lapsed   lapsed
 	judging  judging
 	wild     int    // elements that wildcard names hold
@@ -36,7 +36,7 @@ type Ledger struct {
 // longer than any of them has it, once others have gone.
 type hold struct {
 	names   int32
-	expires moment
+	expires time.Duration
 }
 
 // nameLeases are what a name has open, few enough to be looked through.
@@ -49,16 +49,15 @@ type nameLeases struct {
 
 // nameLease is an element that a name has open. Each port is renewed by itself.
 type nameLease struct {
-	spot
-	expires   moment
-	since     moment // the first time that the name had the address, without a gap
-	confirmed moment // the last time that a server named it
+	firewall.Element
+	expires   time.Duration
+	since     time.Duration // the first time that the name had the address, without a gap
+	confirmed time.Duration // the last time that a server named it
 }
 
 // find returns the lease of an element, whoever goes out there; nil if there is none.
 func (n *nameLeases) find(e firewall.Element) *nameLease {
-	s := spotOf(e)
-	same := func(nl nameLease) bool { s.who = nl.who; return nl.spot == s }
+	same := func(nl nameLease) bool { e.For = nl.For; return nl.Element == e }
 	if i := slices.IndexFunc(n.leases, same); i >= 0 {
 		return &n.leases[i]
 	}
@@ -66,17 +65,27 @@ func (n *nameLeases) find(e firewall.Element) *nameLease {
 }
 
 // ends tells of each address when the last of its ports expires.
-func (n *nameLeases) ends() map[netip.Addr]moment {
-	ends := map[netip.Addr]moment{}
+func (n *nameLeases) ends() map[netip.Addr]time.Duration {
+	ends := map[netip.Addr]time.Duration{}
 	for _, nl := range n.leases {
-		ends[nl.Addr()] = max(ends[nl.Addr()], nl.expires)
+		ends[nl.Addr] = max(ends[nl.Addr], nl.expires)
 	}
 	return ends
 }
 
+// now is what has passed since the book was begun. It is monotonic, as the clock of the kernel's sets is.
+func (l *Ledger) now() time.Duration { return l.Now().Sub(l.began) }
+
+// time is what the clock of people shows at a time of the book, as it goes now: it may have been set since the book was
+// begun.
+func (l *Ledger) time(at time.Duration) time.Time {
+	now := l.Now()
+	return now.Add(at - now.Sub(l.began))
+}
+
 // New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
 func New(p *policy.Policy, e *wire.Edition) *Ledger {
-	l := &Ledger{names: map[string]*nameLeases{}, elements: map[spot]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
+	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, began: time.Now(), Now: time.Now}
 	l.policy = new(policy.Policy)
 	l.Begin(p, policy.Change{})
 	l.judging.first = policy.Change{} // there is nothing to judge
@@ -107,7 +116,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	var evicted []freed
 	for _, a := range addrs {
 		ports := l.policy.Admit(name, a)
-		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr() == a })
+		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr == a })
 		if slices.Contains(admitted, a) || len(ports) == 0 || old < 0 && !l.room(nl, len(ports)) {
 			continue
 		}
@@ -122,7 +131,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 			}
 		}
 		for _, p := range ports {
-			open = append(open, l.book(nl, nameLease{spotOf(l.element(name, a, p)), now.add(ttl), since, now}))
+			open = append(open, l.book(nl, nameLease{l.element(name, a, p), now + ttl, since, now}))
 		}
 		admitted = append(admitted, a)
 	}
@@ -130,7 +139,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 		l.names[name] = nl
 	}
 	for _, e := range evicted {
-		if l.elements[e.spot].names == 0 { // else the same answer has taken it again
+		if l.elements[e.Element].names == 0 { // else the same answer has taken it again
 			open = append(open, e.running())
 		}
 	}
@@ -144,29 +153,29 @@ func (l *Ledger) room(nl *nameLeases, n int) bool {
 
 // book writes a lease down, and returns the one to give in the kernel.
 func (l *Ledger) book(nl *nameLeases, fresh nameLease) firewall.Lease {
-	if old := nl.find(fresh.Element()); old != nil {
+	if old := nl.find(fresh.Element); old != nil {
 		fresh.expires = max(old.expires, fresh.expires) // a client was promised as much
 		*old = fresh
 		return l.extend(fresh)
 	}
 	nl.leases = append(nl.leases, fresh)
-	l.hold(nl, fresh.spot, 1)
+	l.hold(nl, fresh.Element, 1)
 	return l.extend(fresh)
 }
 
 // extend has the element of nl live for as long as the longest lease of its names.
 func (l *Ledger) extend(nl nameLease) firewall.Lease {
 	l.changes++
-	h := l.elements[nl.spot]
+	h := l.elements[nl.Element]
 	if h.names == 1 || nl.expires > h.expires {
 		h.expires = nl.expires
 	}
-	l.elements[nl.spot] = h
-	return firewall.Lease{Element: nl.Element(), TTL: h.expires.sub(l.now())}
+	l.elements[nl.Element] = h
+	return firewall.Lease{Element: nl.Element, TTL: h.expires - l.now()}
 }
 
 // hold books n names more on e, and says whether none is left.
-func (l *Ledger) hold(nl *nameLeases, e spot, n int) (free bool) {
+func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
 	if nl.wildcard {
 		l.wild += n
 	}
@@ -181,13 +190,13 @@ func (l *Ledger) hold(nl *nameLeases, e spot, n int) (free bool) {
 
 // freed is an element that no name holds any more, and until when the kernel was told to keep it.
 type freed struct {
-	spot
-	until moment
+	firewall.Element
+	until time.Duration
 }
 
 // running has the kernel let e run out. What is under way goes on, which it doesn't when e is taken out.
 func (f freed) running() firewall.Lease {
-	return firewall.Lease{Element: f.Element(), TTL: time.Second}
+	return firewall.Lease{Element: f.Element, TTL: time.Second}
 }
 
 // strike takes from a name what is over, and returns the elements that no name holds
@@ -203,11 +212,11 @@ func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (
 		}
 		l.changes++
 		if lapse {
-			l.lapsed.add(o.Element(), nl.name, nl.judged, now)
+			l.lapsed.add(o.Element, nl.name, nl.judged, now)
 		}
-		until := l.elements[o.spot].expires
-		if l.hold(nl, o.spot, -1) {
-			free = append(free, freed{o.spot, until})
+		until := l.elements[o.Element].expires
+		if l.hold(nl, o.Element, -1) {
+			free = append(free, freed{o.Element, until})
 		}
 		return true
 	})
@@ -222,14 +231,14 @@ func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []freed {
 	ends := nl.ends()
 	var oldest netip.Addr
 	for _, o := range nl.leases {
-		if a := o.Addr(); !slices.Contains(keep, a) && (!oldest.IsValid() || ends[a] < ends[oldest]) {
+		if a := o.Addr; !slices.Contains(keep, a) && (!oldest.IsValid() || ends[a] < ends[oldest]) {
 			oldest = a
 		}
 	}
 	if !oldest.IsValid() {
 		return nil
 	}
-	return l.strike(nl, true, func(o nameLease) bool { return o.Addr() == oldest })
+	return l.strike(nl, true, func(o nameLease) bool { return o.Addr == oldest })
 }
 
 // RevokeName closes a name: its lease failed half-way, or a person said so.
@@ -241,7 +250,7 @@ func (l *Ledger) RevokeName(name string) (closed []firewall.Element) {
 		return nil
 	}
 	for _, f := range l.strike(nl, false, func(nameLease) bool { return true }) {
-		closed = append(closed, f.Element())
+		closed = append(closed, f.Element)
 	}
 	return closed
 }
@@ -269,8 +278,8 @@ func (l *Ledger) Leases() []firewall.Lease {
 	now := l.now()
 	out := make([]firewall.Lease, 0, len(l.elements))
 	for e, h := range l.elements {
-		if ttl := h.expires.sub(now); ttl > 0 {
-			out = append(out, firewall.Lease{Element: e.Element(), TTL: ttl})
+		if ttl := h.expires - now; ttl > 0 {
+			out = append(out, firewall.Lease{Element: e, TTL: ttl})
 		}
 	}
 	return out
@@ -283,7 +292,7 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, 
 	defer l.mu.Unlock()
 	if nl := l.at(l.policy.Lookup(name).Name); nl != nil {
 		if lease := nl.find(e); lease != nil {
-			left = max(0, lease.expires.sub(l.now()))
+			left = max(0, lease.expires-l.now())
 		}
 	}
 	return left, l.edition.Load()
@@ -295,7 +304,7 @@ func (l *Ledger) Beside(name string, e firewall.Element) (addrs []netip.Addr) {
 	defer l.mu.Unlock()
 	if nl := l.names[l.policy.Lookup(name).Name]; nl != nil {
 		for _, o := range nl.leases {
-			if there := o.Element(); there.Addr != e.Addr && portOf(there) == portOf(e) && o.expires > l.now() {
+			if there := o.Element; there.Addr != e.Addr && portOf(there) == portOf(e) && o.expires > l.now() {
 				addrs = append(addrs, there.Addr)
 			}
 		}
@@ -313,9 +322,9 @@ func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	}
 	left = MaxLease
 	for _, o := range nl.leases {
-		if d := o.expires.sub(l.now()); d > 0 {
+		if d := o.expires - l.now(); d > 0 {
 			left = min(left, d)
-			if a := o.Addr(); !slices.Contains(addrs, a) {
+			if a := o.Addr; !slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}
 		}
@@ -330,7 +339,7 @@ func (l *Ledger) Holder(e firewall.Element) string {
 	defer l.mu.Unlock()
 	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Agent} {
 		first := ""
-		if l.elements[spotOf(e)].names == 0 {
+		if l.elements[e].names == 0 {
 			continue
 		}
 		for name, nl := range l.names {
@@ -338,7 +347,7 @@ func (l *Ledger) Holder(e firewall.Element) string {
 				continue
 			}
 			l.judge(nl)
-			if o := nl.find(e); o != nil && o.For() == e.For {
+			if o := nl.find(e); o != nil && o.For == e.For {
 				first = name
 			}
 		}
@@ -353,12 +362,12 @@ func (l *Ledger) Holder(e firewall.Element) string {
 func (l *Ledger) Holds(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.holds(spotOf(e))
+	return l.holds(e)
 }
 
-func (l *Ledger) holds(s spot) bool {
-	_, out := l.judging.out[s]
-	return out || l.elements[s].names > 0
+func (l *Ledger) holds(e firewall.Element) bool {
+	_, out := l.judging.out[e]
+	return out || l.elements[e].names > 0
 }
 
 // Longer returns what the book has for longer than leases say, which were made at that time: another name has taken the
@@ -367,9 +376,9 @@ func (l *Ledger) Longer(leases []firewall.Lease, made time.Time) (out []firewall
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, told := range leases {
-		h := l.elements[spotOf(told.Element)]
-		if h.names > 0 && h.expires > after(made.Sub(l.began)+told.TTL) {
-			out = append(out, firewall.Lease{Element: told.Element, TTL: h.expires.sub(l.now())})
+		h := l.elements[told.Element]
+		if h.names > 0 && h.expires > made.Sub(l.began)+told.TTL {
+			out = append(out, firewall.Lease{Element: told.Element, TTL: h.expires - l.now()})
 		}
 	}
 	return out

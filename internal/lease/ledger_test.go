@@ -257,18 +257,18 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 			}
 			l.Lease(names[rng.IntN(len(names))], []netip.Addr{a}, time.Duration(rng.IntN(120))*time.Second)
 		}
-		holds, wild := map[spot]int32{}, 0
+		holds, wild := map[firewall.Element]int32{}, 0
 		for name, nl := range l.names {
 			for _, o := range nl.leases {
-				if !slices.Contains(current.Admit(name, o.Addr()), portOf(o.Element())) {
-					t.Fatalf("%s holds %v, which the policy denies", name, o.Element())
+				if !slices.Contains(current.Admit(name, o.Addr), portOf(o.Element)) {
+					t.Fatalf("%s holds %v, which the policy denies", name, o.Element)
 				}
-				if e := l.same(name, o.Element()); e != o.Element() {
-					t.Fatalf("%s holds %v, and would open %v", name, o.Element(), e)
+				if e := l.same(name, o.Element); e != o.Element {
+					t.Fatalf("%s holds %v, and would open %v", name, o.Element, e)
 				}
-				holds[o.spot]++
-				if l.elements[o.spot].expires < o.expires {
-					t.Fatalf("%v ends before its lease for %s", o.Element(), name)
+				holds[o.Element]++
+				if l.elements[o.Element].expires < o.expires {
+					t.Fatalf("%v ends before its lease for %s", o.Element, name)
 				}
 				if nl.wildcard {
 					wild++

@@ -101,7 +101,7 @@ func (l *Ledger) open() (names []Name, more int) {
 // lasting is a name, and until when its longest lease lasts.
 type lasting struct {
 	*nameLeases
-	until moment
+	until time.Duration
 }
 
 // compare puts those first that last longest.
@@ -111,7 +111,7 @@ func (n lasting) compare(o lasting) int {
 
 func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 	for _, o := range n.leases {
-		addr, port := o.Addr(), portOf(o.Element())
+		addr, port := o.Addr, portOf(o.Element)
 		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == addr })
 		if i < 0 {
 			i = len(all)
@@ -119,7 +119,7 @@ func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 		}
 		a := &all[i]
 		a.On = strings.TrimSpace(a.On + " " + port.String())
-		if (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element()) {
+		if (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element) {
 			a.Direct = strings.TrimSpace(a.Direct + " " + port.String())
 		}
 		if ends := l.time(o.expires); ends.After(a.Expires) {
@@ -134,7 +134,7 @@ func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 func (l *Ledger) past(e firewall.Element) bool {
 	is := e.For == firewall.Agent
 	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Inspected} {
-		is = is && l.elements[spotOf(e)].names == 0
+		is = is && l.elements[e].names == 0
 	}
 	return is
 }

@@ -18,7 +18,7 @@ func manyLeased(t testing.TB, n int) *Ledger {
 		if _, admitted := l.Lease(name, []netip.Addr{addr}, time.Minute); len(admitted) != 1 {
 			t.Fatalf("name %d has no lease", i)
 		}
-		l.names[name].leases[0].expires += moment(i)
+		l.names[name].leases[0].expires += time.Duration(i)
 	}
 	return l
 }

@@ -14,8 +14,8 @@ type lapsed map[firewall.Element]lapsedNames
 
 type lapsedNames struct {
 	names  []string
-	judged uint32 // by which policy, the oldest of theirs
-	since  moment // the last of them has lapsed
+	judged uint32        // by which policy, the oldest of theirs
+	since  time.Duration // the last of them has lapsed
 }
 
 // The bounds of what is remembered. What finds no room lives until the next change.
@@ -24,7 +24,7 @@ const (
 	maxLapsedNames = 16 // for an element
 )
 
-func (s lapsed) add(e firewall.Element, name string, judged uint32, now moment) {
+func (s lapsed) add(e firewall.Element, name string, judged uint32, now time.Duration) {
 	l, there := s[e]
 	if !there && len(s) >= maxLapsed {
 		return
@@ -42,14 +42,14 @@ func (s lapsed) add(e firewall.Element, name string, judged uint32, now moment) 
 func (l *Ledger) Knows(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.holds(spotOf(e)) || len(l.lapsed[e].names) > 0
+	return l.holds(e) || len(l.lapsed[e].names) > 0
 }
 
 // ForgetLapsed forgets those that nothing was under way to at that time. What has lapsed since may be used all the same.
 func (l *Ledger) ForgetLapsed(used map[firewall.Element]bool, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	listed := -after(-at.Sub(l.began))
+	listed := at.Sub(l.began)
 	for e, o := range l.lapsed {
 		if !used[e] && o.since < listed {
 			delete(l.lapsed, e)
@@ -77,11 +77,11 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 		l.judge(nl)
 		for i := range nl.leases {
 			o := &nl.leases[i]
-			expires := now.add(ttl)
-			if end := o.confirmed.add(renewedFor); end < expires {
+			expires := now + ttl
+			if end := o.confirmed + renewedFor; end < expires {
 				expires = end
 			}
-			if passing(used, o.Element()) && o.expires < min(now.add(within), expires) {
+			if passing(used, o.Element) && o.expires < min(now+within, expires) {
 				o.expires = expires
 				leases = append(leases, l.extend(*o))
 			}
@@ -106,7 +106,7 @@ func (l *Ledger) inUse(used map[firewall.Element]bool) (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, nl := range l.names {
-		if slices.ContainsFunc(nl.leases, func(o nameLease) bool { return used[o.Element()] }) {
+		if slices.ContainsFunc(nl.leases, func(o nameLease) bool { return used[o.Element] }) {
 			names = append(names, name)
 		}
 	}
@@ -120,8 +120,8 @@ func (l *Ledger) inspected(names []string) (out []firewall.Element) {
 	for _, name := range names {
 		if nl := l.names[name]; nl != nil {
 			for _, o := range nl.leases {
-				if o.For() == firewall.Inspected {
-					out = append(out, o.Element())
+				if o.For == firewall.Inspected {
+					out = append(out, o.Element)
 				}
 			}
 		}
@@ -140,14 +140,14 @@ func (l *Ledger) Use(name string, e firewall.Element, during time.Duration) (lon
 		return longer, false
 	}
 	o, now := nl.find(e), l.now()
-	if o == nil || o.For() != e.For || o.expires <= now {
+	if o == nil || o.For != e.For || o.expires <= now {
 		return longer, false
 	}
-	expires := now.add(during)
-	if end := o.confirmed.add(renewedFor); end < expires {
+	expires := now + during
+	if end := o.confirmed + renewedFor; end < expires {
 		expires = end
 	}
-	if expires.sub(o.expires) < during/8 { // not for each of many
+	if expires-o.expires < during/8 { // not for each of many
 		return longer, true
 	}
 	o.expires = expires
