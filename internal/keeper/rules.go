@@ -21,8 +21,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours. Those behind it are
-// of the agents of a gateway that keeps several.
+// dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours.
 const dropGroup = 4100
 
 // filter is the packet filter, as a keeper that serves uses it.

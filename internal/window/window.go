@@ -228,16 +228,11 @@ func (s *Session) kill(id uint32) {
 		return
 	}
 	w.killing = true
+	kill := w.proc.Job()
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGTERM, unix.SIGCONT} {
 		s.signal(w, sig)
 	}
-	go func() {
-		select {
-		case <-w.proc.Done():
-		case <-time.After(KillAfter):
-			w.proc.KillJob()
-		}
-	}()
+	time.AfterFunc(KillAfter, kill) // and what it has left behind when it has ended
 }
 
 // KillAfter is how long a window's program may take to end by itself.

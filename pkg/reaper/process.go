@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // Process is a child that Start has made. Its methods may be called at once.
@@ -58,12 +59,21 @@ func (p *Process) Children() (pids []int) {
 	return pids
 }
 
-// KillJob kills the process, its children, and the groups that these lead.
-func (p *Process) KillJob() {
+// Job is the process, which leads a session, its children, and the groups that these lead. kill kills all of them that are
+// left, also when the process has ended meanwhile. What was forked behind a look at all processes is found by the next one:
+// kill returns when none is left, or after two seconds.
+func (p *Process) Job() (kill func()) {
 	groups := append(p.Children(), p.pid)
-	p.reaper.signalSome(syscall.SIGKILL, func(q proc) bool {
-		return q.pid == p.pid || q.ppid == p.pid || slices.Contains(groups, q.pgrp)
-	})
+	return func() {
+		for end := time.Now().Add(linger); ; time.Sleep(look) {
+			n := p.reaper.signalSome(syscall.SIGKILL, func(q proc) bool {
+				return !q.dead() && (q.ppid == p.pid || slices.Contains(groups, q.pgrp) && q.session == p.pid)
+			})
+			if n == 0 || time.Now().After(end) {
+				return
+			}
+		}
+	}
 }
 
 func (p *Process) kill(target int, sig syscall.Signal) error {
