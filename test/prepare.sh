@@ -5,7 +5,7 @@ set -euo pipefail
 
 squid=/usr/lib/squid/security_file_certgen # only the variant with OpenSSL can look into TLS
 declare -A packages=(
-  [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc [/usr/include/stdio.h]=libc6-dev
+  [ip]=iproute2 [nsenter]=util-linux [ps]=procps [curl]=curl [shellcheck]=shellcheck [gcc]=gcc [/usr/include/stdio.h]=libc6-dev
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset [nft]=nftables
   [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
@@ -22,14 +22,14 @@ clients="curl git git-lfs /usr/sbin/apache2 /usr/sbin/nginx nghttpx wget node ja
 clients+=" /usr/lib/python3/dist-packages/websockets /usr/lib/python3/dist-packages/grpc npm mvn /usr/lib/python3/dist-packages/pip"
 case ${1:-all} in
   base) need="ip nsenter curl" ;;
-  test) need="ip nsenter curl git python3 debootstrap npm" ;;
+  test) need="ps ip nsenter curl git python3 debootstrap npm" ;;
   lint) need="shellcheck git" ;;
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux $squid haproxy mitmdump" ;;
   peers) need="tini dumb-init catatonit" ;;
   oracle) need="tmux xterm Xvfb xclip" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   clients) need=$clients ;;
-  all) need="$clients chromium ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd $squid mitmdump" ;;
+  all) need="$clients chromium ps ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd $squid mitmdump" ;;
   *) echo "usage: prepare.sh base|test|lint|bench|peers|oracle|scorecard|clients|all" >&2; exit 64 ;;
 esac
 

@@ -84,7 +84,7 @@ watch() {
 # has ended; the programs of those that run are named.
 progress() {
   local packages
-  packages=$(ps -s "$2" -o comm= | sed -n 's/\.test$//p' | sort -u | paste -sd' ' || true)
+  packages=$(ps -s "$2" -o comm= 2>/dev/null | sed -n 's/\.test$//p' | sort -u | paste -sd' ' || true)
   awk -v packages="$packages" '
     /^ *--- PASS: / { passed++ }
     /^ *--- FAIL: / { failed = failed " " $3 }
