@@ -104,9 +104,9 @@ func (r *rig) shown(tab *browser.Tab, texts []string) (elements []string) {
 	return elements
 }
 
-// TestHostileContainers shows each text in every place of the page that a container has, in a real browser. No script
+// TestPeerHostileContainers shows each text in every place of the page that a container has, in a real browser. No script
 // runs, nothing is loaded, no element is made of it, and the person's buttons stay where they see them.
-func TestHostileContainers(t *testing.T) {
+func TestPeerHostileContainers(t *testing.T) {
 	r, tab := inBrowser(t)
 	texts := hostile()
 	plain := make([]string, len(texts))
@@ -173,9 +173,9 @@ func TestHostileContainers(t *testing.T) {
 	}
 }
 
-// TestHostileTerminal shows a real xterm.js what a program could write to script the page, open an address, set the
+// TestPeerHostileTerminal shows a real xterm.js what a program could write to script the page, open an address, set the
 // title or the clipboard, or have the terminal type for it.
-func TestHostileTerminal(t *testing.T) {
+func TestPeerHostileTerminal(t *testing.T) {
 	r, tab := inBrowser(t)
 	r.put("bytes", strings.Join([]string{
 		"\x1b]0;pwned\x07", "\x1b]2;<script>pwned=1</script>\x07", "\x1b]52;c;cHduZWQ=\x07", "\x1b]52;c;?\x07",
@@ -274,10 +274,10 @@ if (document.cookie.includes('agent-init')) got.push('cookie: ' + document.cooki
 globalThis.got = got;
 </script>`
 
-// TestOtherPagesInTheSameBrowser has a person inside, who opens a page of an attacker's: on another port of 127.0.0.1,
+// TestPeerOtherPages has a person inside, who opens a page of an attacker's: on another port of 127.0.0.1,
 // which a browser takes for the same site and sends the cookie to, on a site elsewhere, and by a name that was let
 // point here.
-func TestOtherPagesInTheSameBrowser(t *testing.T) {
+func TestPeerOtherPages(t *testing.T) {
 	r, tab := inBrowser(t)
 	tab.Go(r.server.Link())
 	tab.Until("document.querySelectorAll('#agents .good').length === 2")

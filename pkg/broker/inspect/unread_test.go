@@ -9,8 +9,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// TestUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what comes next.
-func TestUnread(t *testing.T) {
+// TestPeerUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what comes next.
+func TestPeerUnread(t *testing.T) {
 	for _, kind := range unread.Kinds {
 		for _, by := range []string{"tls", "plain", "proxy"} {
 			t.Run(kind+"/"+by, func(t *testing.T) {
