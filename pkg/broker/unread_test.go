@@ -8,8 +8,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// TestPeerUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what comes next, which
-// brings the credential along. A small body is held, a push is streamed.
+// TestPeerUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what comes
+// next, which brings the credential along. A small body is held, a push is streamed.
 func TestPeerUnread(t *testing.T) {
 	methods := []string{"POST", "PUT", "PATCH", "GET", "DELETE"}
 	for _, kind := range unread.Kinds {

@@ -104,8 +104,8 @@ func (r *rig) shown(tab *browser.Tab, texts []string) (elements []string) {
 	return elements
 }
 
-// TestPeerHostileContainers shows each text in every place of the page that a container has, in a real browser. No script
-// runs, nothing is loaded, no element is made of it, and the person's buttons stay where they see them.
+// TestPeerHostileContainers shows each text in every place of the page that a container has, in a real browser. No
+// script runs, nothing is loaded, no element is made of it, and the person's buttons stay where they see them.
 func TestPeerHostileContainers(t *testing.T) {
 	r, tab := inBrowser(t)
 	texts := hostile()

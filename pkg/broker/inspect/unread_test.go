@@ -9,7 +9,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// TestPeerUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what comes next.
+// TestPeerUnread: what a server leaves unread of a body is no request of it, neither by itself nor with what
+// comes next.
 func TestPeerUnread(t *testing.T) {
 	for _, kind := range unread.Kinds {
 		for _, by := range []string{"tls", "plain", "proxy"} {
