@@ -1,7 +1,7 @@
 package policy
 
-// entryList is what a file of entries says by itself. The next policy takes it over where the file is still the same: a list may
-// be tens of thousands of lines long, and what a denial ends goes on until the policy with the denial has been read.
+// entryList is what a file of entries says by itself. The next policy takes it over where the file is still the same: a list
+// may be tens of thousands of lines long, and what a denial ends goes on until the policy with the denial has been read.
 type entryList struct {
 	text  string
 	steps []step

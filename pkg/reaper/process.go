@@ -67,7 +67,8 @@ func (p *Process) Job() (kill func()) {
 	return func() {
 		for end := time.Now().Add(linger); ; time.Sleep(look) {
 			n := p.reaper.signalSome(syscall.SIGKILL, func(q proc) bool {
-				return !q.dead() && (q.ppid == p.pid || slices.Contains(groups, q.pgrp) && q.session == p.pid)
+				// By now the pid may be another's. A number that still is a group and a session is nobody else's pid.
+				return !q.dead() && slices.Contains(groups, q.pgrp) && slices.Contains(groups, q.session)
 			})
 			if n == 0 || time.Now().After(end) {
 				return
