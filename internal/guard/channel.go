@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -47,7 +48,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case wire.OpDecided:
 			g.decided(m.Name)
 		case wire.OpAhead:
-			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.Arg))
+			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.Arg), nil)
 		case wire.OpPolicy:
 			refused := g.adopt(ctx, file)
 			if refused != nil {
@@ -72,13 +73,17 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if err := wire.ReadMemfd(file, &b); err != nil {
 		return err
 	}
-	p, err := g.policy.Load().Next(&b, allowlist.Files)
+	since := g.policy.Load()
+	p, err := since.Next(&b, allowlist.Files)
 	if err != nil {
 		return err
 	}
 	ups, err := upstream.Of(p)
 	if err != nil {
 		return err
+	}
+	if was, err := upstream.Of(since); err != nil || !slices.Equal(was, ups) {
+		since = nil // what others have answered is forgotten
 	}
 	if overTLS(ups) && !g.rooted {
 		return errRootless
@@ -92,7 +97,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	g.mu.Lock()
 	a := g.ahead
 	g.mu.Unlock()
-	g.prefetch(ctx, p, a)
+	g.prefetch(ctx, p, a, since)
 	return nil
 }
 
@@ -176,29 +181,45 @@ func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, 
 	return reply.Name, !reply.Err, nil
 }
 
-// prefetch begins to resolve the names that the policy spells out, as far as the keeper
-// lets it, instead of those of an earlier policy.
-func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
-	ctx, stop := context.WithCancel(ctx)
+// prefetch begins to resolve the names that p spells out, as far as the keeper lets it, instead of those of an earlier
+// policy. With since, which is the policy before, that goes on, and p's other names are resolved beside it: tens of
+// thousands looked up again would compete with whatever ends next.
+func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead, since *policy.Policy) {
 	g.mu.Lock()
 	g.ahead = a
-	if g.stop != nil {
-		g.stop()
+	if since == nil {
+		if g.stop != nil {
+			g.stop()
+		}
+		ctx, g.stop = context.WithCancel(ctx)
 	}
-	g.stop = stop
 	g.mu.Unlock()
 	if a > 0 {
-		go g.resolveAhead(ctx, p, a)
+		go g.resolveAhead(ctx, p, a, since)
 	}
+}
+
+// added are the names of p that since doesn't have in the same way; all without since.
+func added(p, since *policy.Policy) (names []*policy.Rule) {
+	if since == nil {
+		return p.Names
+	}
+	for _, r := range p.Names {
+		was := since.Lookup(r.Name)
+		if !was.Allowed || was.Rule.Text != r.Text || !slices.Equal(since.Ports(r.Name), p.Ports(r.Name)) {
+			names = append(names, r)
+		}
+	}
+	return names
 }
 
 // fewNames are resolved at once: they don't slow the start down.
 const fewNames = 100
 
 // resolveAhead takes the required names first, so that the agent finds them leased.
-func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead) {
+func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead, since *policy.Policy) {
 	var first, rest []string
-	for _, r := range p.Names {
+	for _, r := range added(p, since) {
 		if r.Required {
 			first = append(first, r.Name)
 		} else {

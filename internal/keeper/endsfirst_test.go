@@ -140,7 +140,7 @@ func changing(t *testing.T, n int, list string) (*keeper, *recorded) {
 	book("shared.test", "45.30.0.2")
 	book("stays.test", "45.30.0.2")
 	go func() {
-		for {
+		for told := false; ; {
 			m, f, err := theirs.Receive()
 			if err != nil {
 				return
@@ -148,11 +148,14 @@ func changing(t *testing.T, n int, list string) (*keeper, *recorded) {
 			if f != nil {
 				f.Close()
 			}
-			if m.Op == wire.OpPolicy {
-				close(r.told)
-				k.guard.answered(m)
-				return
+			if m.Op != wire.OpPolicy {
+				continue
 			}
+			if !told {
+				close(r.told)
+			}
+			told = true
+			k.guard.answered(m)
 		}
 	}()
 	return k, r
@@ -253,6 +256,48 @@ func TestEndsFirstSaved(t *testing.T) {
 			t.Errorf("saved: %v, and the grants are %+v", saved, g)
 		}
 		file.Close()
+	}
+}
+
+// TestEndsFirstSamePlan: the kernel is not asked for rules that it was given already. After an error it is.
+func TestEndsFirstSamePlan(t *testing.T) {
+	k, r := changing(t, 3, manyNames)
+	deny := func(name string) error {
+		return k.changeGrants(t.Context(), func(b *grant.Book) ([]audit.Event, error) {
+			_, _, err := b.Put(grant.Grant{Kind: grant.Deny, Target: name}, 0, time.Now())
+			return nil, err
+		})
+	}
+	applied := func() (n int) {
+		for _, did := range r.did {
+			if did == "apply 0" {
+				n++
+			}
+		}
+		return n
+	}
+	for i, step := range []struct {
+		target string
+		refuse error
+		want   int
+	}{{"gone.test", nil, 1}, {"shared.test", nil, 1}, {"45.1.1.1", errors.New("no room"), 2}, {"stays.test", nil, 3}, {"moves.test", nil, 3}} {
+		r.refuse = step.refuse
+		if err := deny(step.target); (err != nil) != (step.refuse != nil) || applied() != step.want {
+			t.Fatalf("step %d: %v, and rules were given %d times, want %d: %v", i, err, applied(), step.want, r.did)
+		}
+	}
+}
+
+// TestLeasesInTurn: a list that takes long to write is not written each time that a lease changes.
+func TestLeasesInTurn(t *testing.T) {
+	k, _ := changing(t, 3, manyNames)
+	k.leasesNext = time.Now().Add(time.Hour)
+	if n := k.publishLeasesInTurn(0); n != 0 {
+		t.Errorf("written before its turn, up to %d", n)
+	}
+	k.leasesNext = time.Time{}
+	if n := k.publishLeasesInTurn(0); n == 0 || k.leasesNext.IsZero() {
+		t.Errorf("not written in its turn: %d, next %v", n, k.leasesNext)
 	}
 }
 

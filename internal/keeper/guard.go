@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -31,11 +32,14 @@ type guardKeeper struct {
 
 	ahead wire.Ahead     // how far guards may resolve ahead; under mu
 	given *policy.Bundle // what the present guard was started with; under mu
+
+	pushing sync.Mutex
+	has     *policy.Policy // what it probably has, see push; under mu
 }
 
 // newGuardKeeper opens what guards are lent. It stays the keeper's while they come and go.
 func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
-	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases, resolving: make(chan struct{}, resolvedAtOnce)}
+	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases, resolving: make(chan struct{}, resolvedAtOnce), has: new(policy.Policy)}
 	var err error
 	if g.sockets, err = openGuardSockets(ctx, h.inside.hosts()...); err != nil {
 		return nil, err
@@ -84,10 +88,11 @@ const guardPatience = 5 * time.Second
 
 func (g *guardKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	c := g.told
-	c.Bundle = g.book.now().bundle
+	now := g.book.now()
+	c.Bundle = now.bundle
 	g.mu.Lock()
 	c.Again = g.given != nil
-	g.given = c.Bundle
+	g.given, g.has = now.bundle, now.policy
 	g.mu.Unlock()
 	return g.child.spawn(channel, c)
 }
@@ -102,10 +107,19 @@ func ephemeralPorts() (r [2]uint16) {
 	return r
 }
 
-// push hands the present policy to the guard. A guard that can't take it is replaced by one that starts with it. What
-// is returned is closed when the guard has it, or is gone; nil if there is none: the next one starts with the policy.
+// push hands the present policy to the guard, but for the long lists that the guard has. A guard that can't take it is
+// replaced by one that starts with it. What is returned is closed when the guard has it, or is gone; nil if there is
+// none: the next one starts with the policy.
 func (g *guardKeeper) push() <-chan wire.Message {
-	taken, ch, err := g.hand(wire.OpPolicy, "policy", g.book.now().bundle)
+	g.pushing.Lock()
+	defer g.pushing.Unlock()
+	now := g.book.now()
+	g.mu.Lock()
+	has := g.has
+	g.has = now.policy
+	g.mu.Unlock()
+	brief := has.Brief(now.bundle) // which a guard that has another one refuses
+	taken, ch, err := g.hand(wire.OpPolicy, "policy", brief)
 	if ch != nil && err != nil {
 		g.log.Warn("the guard is restarted to take the new policy", "error", err)
 		ch.Close()

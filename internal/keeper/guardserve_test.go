@@ -10,13 +10,14 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // idleGuard keeps a guard that was never started.
 func idleGuard() *guardKeeper {
 	b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler), record: audit.Discard}}
 	k := newBook(b, nil)
-	return &guardKeeper{child: child{base: b, who: "the guard"}, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}}
+	return &guardKeeper{child: child{base: b, who: "the guard"}, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}, has: new(policy.Policy)}
 }
 
 // TestGuardFlood: a guard that asks and asks, faster than it is answered, is ended

@@ -77,7 +77,7 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 			return
 		case <-tick:
 			k.expireGrants(ctx)
-			published = k.publishLeases(published)
+			published = k.publishLeasesInTurn(published)
 			k.watchFiles(ctx)
 			k.broker.watch()
 			k.exporter.note()

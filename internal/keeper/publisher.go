@@ -29,6 +29,8 @@ type publisher struct {
 	rendering sync.Mutex  // one of the policy
 	owed      atomic.Bool // of the files, one could not be written
 
+	leasesNext time.Time // when the leases may be written again for having changed; under writing
+
 	mu     sync.Mutex
 	state  state.State
 	audit  *audit.Log // nil: there is none yet
@@ -141,11 +143,31 @@ func (p *publisher) unless(err error, what string) {
 func (p *publisher) publishLeases(before uint64) uint64 {
 	p.writing.Lock()
 	defer p.writing.Unlock()
+	began := time.Now()
 	r, now := p.leased.Report(before)
 	if r != nil {
 		p.unless(p.dir.Write(state.LeasesFile, 0o644, r), "the leases")
 	}
+	p.leasesNext = time.Now().Add(min(leasesShare*time.Since(began), leasesLate))
 	return now
+}
+
+// Writing the leases whenever they have changed takes a part of the time that leasesShare divides, and the file is no
+// older than leasesLate: a list is as long as the agent makes it, and competes with what ends next.
+const (
+	leasesShare = 30
+	leasesLate  = 10 * time.Second
+)
+
+// publishLeasesInTurn is publishLeases, or leaves it to a later call.
+func (p *publisher) publishLeasesInTurn(before uint64) uint64 {
+	p.writing.Lock()
+	next := p.leasesNext
+	p.writing.Unlock()
+	if time.Now().Before(next) {
+		return before
+	}
+	return p.publishLeases(before)
 }
 
 // publishPolicy writes the policy that is in force, and what agents are told about it.

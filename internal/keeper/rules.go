@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -54,7 +55,8 @@ type rules struct {
 	exporter identity // likewise
 	scraped  string   // where that is asked for metrics
 
-	eras atomic.Uint32 // phases that there have been
+	eras    atomic.Uint32 // phases that there have been
+	applied firewall.Plan // by put; one change at a time
 
 	caveats []string // of the container, whatever the plan
 }
@@ -198,11 +200,17 @@ func entry(s policy.Static) firewall.Entry {
 	return firewall.Entry{Prefix: s.Prefix, Proto: uint8(s.Port.Proto), Port: s.Port.Number}
 }
 
-// put applies plan, and publishes what the backend can't do of it.
+// put applies plan, and publishes what the backend can't do of it. That the kernel still holds a plan that was applied is
+// for attest to see: a look at all of it would delay the denial of a name, with which no plan changes.
 func (r *rules) put(ctx context.Context, plan firewall.Plan) error {
+	if reflect.DeepEqual(plan, r.applied) {
+		return nil
+	}
+	r.applied = firewall.Plan{} // after an error it is not known
 	if err := r.fw.Apply(ctx, plan, nil); err != nil {
 		return err
 	}
+	r.applied = plan
 	caveats := append(r.fw.Caveats(plan), r.caveats...)
 	for _, c := range caveats {
 		r.log.Info("the packet filter is weaker than it could be", "backend", r.status().Firewall.Backend, "what", c)

@@ -176,10 +176,12 @@ func checkNext(t *testing.T, p *Policy, b *Bundle) {
 	} {
 		next := *b
 		next.Files = files
-		got, gotErr := p.Next(&next, allowlist.Files)
 		want, wantErr := Parse(&next, allowlist.Files)
-		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s: after another it is\n%+v, %v, by itself\n%+v, %v", what, got, gotErr, want, wantErr)
+		for _, b := range []*Bundle{&next, p.Brief(&next)} {
+			got, gotErr := p.Next(b, allowlist.Files)
+			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s: after another it is\n%+v, %v, by itself\n%+v, %v", what, got, gotErr, want, wantErr)
+			}
 		}
 	}
 	if was, err := Parse(b, allowlist.Files); err != nil || !reflect.DeepEqual(p, was) {

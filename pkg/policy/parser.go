@@ -28,6 +28,7 @@ type parser struct {
 	errs, warns problems
 
 	before, lists map[string]entryList // by file: of the policy before, and what was read now
+	known         map[string][]byte    // Bundle.Known
 }
 
 func newParser(presets fs.FS) *parser {
@@ -46,11 +47,20 @@ func (ps *parser) file(f File) {
 		ps.errs.add(Error{Source: Source{File: f.Name}, Message: "the file is not UTF-8 text"})
 		return
 	}
+	sum, known := ps.known[f.Name]
 	switch path.Ext(f.Name) {
 	case ".yaml", ".yml", ".json":
+		if known { // it would be read as an empty one
+			ps.errs.add(Error{Source: Source{File: f.Name}, Message: notKnown})
+			return
+		}
 		ps.yaml(f)
 	default:
-		ps.list(f)
+		if known {
+			ps.knownList(f.Name, sum)
+		} else {
+			ps.list(f)
+		}
 	}
 }
 

@@ -35,6 +35,8 @@ type Bundle struct {
 
 	Phase  string            `json:",omitempty"` // that it is in: Setup, Run, Verify or Sealed; "" is Run
 	Phases map[string][]File `json:",omitempty"` // what Setup and Verify have behind Files, of those that there are
+
+	Known map[string][]byte `json:",omitempty"` // SHA-256 by name, of lists that are here without their Data, see Policy.Brief
 }
 
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
@@ -140,7 +142,7 @@ func (p *Policy) NextWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) (
 		return nil, err
 	}
 	ps := newParser(presets)
-	ps.before, ps.resolv = p.lists, b.Resolv
+	ps.before, ps.known, ps.resolv = p.lists, b.Known, b.Resolv
 	files := ps.phase(b)
 	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
