@@ -79,13 +79,13 @@ func TestQPSBoundsOnlyWhatIsAsked(t *testing.T) {
 
 // TestAgainBeginsAnswering: who takes the place of another answers the questions that have waited, and has saved up no more.
 func TestAgainBeginsAnswering(t *testing.T) {
+	began := time.Now()
 	r := newRigWith(t, func(c *Config) { c.Again = true }, policyOf(t, "dns: {qps: 100}", "", "*.wild.test"))
 	answered := 0
 	for i := range 50 {
 		name := fmt.Sprintf("n%d.wild.test.", i)
 		r.up.set(t, name, "A", name+" 60 A 192.0.2.1")
 	}
-	began := time.Now()
 	for i := range 50 {
 		rcode, _ := r.lookupA(fmt.Sprintf("n%d.wild.test.", i))
 		if rcode == 0 {
