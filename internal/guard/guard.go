@@ -165,7 +165,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	g.rooted = overTLS(ups)
 	rc := resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: orNobody(allowed), Log: g.log,
-		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
+		Aside:   func(name string) bool { return g.probing.tries(name, netip.Addr{}) },
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own, Health: &g.health,
 	}
 	if !c.Monitor { // which answers for every name

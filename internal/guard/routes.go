@@ -44,7 +44,7 @@ func (g *guard) resolveWith(r *routes, like resolver.Config, flag uint8, asker a
 		e.Asker = asker
 		like.Record(e)
 	}
-	c.Find, c.FindAllowed, c.Aside = audit.Nobody, audit.Nobody, func([]byte) bool { return false }
+	c.Find, c.FindAllowed, c.Aside = audit.Nobody, audit.Nobody, func(string) bool { return false }
 	// What is not leased is of no use to either. A name below a wildcard has been paid for when the agent asked for it.
 	c.Monitor, c.Spend = false, nil
 	r.of, r.config = of, c

@@ -56,9 +56,9 @@ type cache struct {
 func newCache(most int) *cache { return &cache{most: most, m: make(map[question]*entry)} }
 
 // get returns the entry that is valid now under p, or nil.
-func (c *cache) get(name []byte, qtype uint16, p *policy.Policy, now time.Time) *entry {
+func (c *cache) get(q question, p *policy.Policy, now time.Time) *entry {
 	c.mu.RLock()
-	e := c.m[question{string(name), qtype}] // which copies no name
+	e := c.m[q]
 	valid := c.policy == p && e != nil && e.edition == c.edition
 	c.mu.RUnlock()
 	if !valid || !now.Before(e.expires) {

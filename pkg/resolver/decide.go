@@ -17,7 +17,8 @@ const localTTL = 60 // seconds, of what is answered from here
 
 // decide returns the answer to a question that no upstream is needed for, or
 // nil if the name may be asked for. Nothing here leaves the process.
-func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now time.Time) *answer {
+func (s *Server) decide(p *policy.Policy, q *query, c client, now time.Time) *answer {
+	name := q.name
 	if !q.clean {
 		return s.deny(p, c, name, nil, "not a host name")
 	}

@@ -13,23 +13,21 @@ import (
 // hold keeps a question for a name that nothing in the policy matches, until whoever decides about it has done so or
 // takes too long, and then answers it by the policy as it is by then. Over TCP it would hold what is asked behind it on
 // that connection.
-func (s *Server) hold(p *policy.Policy, name string, q *query, c client) bool {
-	if s.config.Hold == nil || !q.clean || c.answers != nil || !s.undecided(p, name) || s.config.Aside(q.name) {
+func (s *Server) hold(p *policy.Policy, q *query, c client) bool {
+	if s.config.Hold == nil || !q.clean || c.answers != nil || !s.undecided(p, q.name) || s.config.Aside(q.name) {
 		return false
 	}
 	if q.qtype != dns.TypeA && q.qtype != dns.TypeAAAA && q.qtype != dns.TypeHTTPS {
 		return false
 	}
-	over := s.config.Hold(name, func() *audit.Process { return c.process(s.config.Find) })
+	over := s.config.Hold(q.name, func() *audit.Process { return c.process(s.config.Find) })
 	if over == nil {
 		return false
 	}
-	keep := *q
-	keep.question, keep.name = slices.Clone(q.question), nil
 	s.work.Go(func() {
 		select {
 		case <-over:
-			s.resume(name, &keep, c)
+			s.resume(q, c)
 		case <-s.life.Done():
 		}
 	})
@@ -44,11 +42,11 @@ func (s *Server) undecided(p *policy.Policy, name string) bool {
 }
 
 // resume answers a question that was held.
-func (s *Server) resume(name string, q *query, c client) {
+func (s *Server) resume(q *query, c client) {
 	send := func(a *answer) { c.send(c.reply(nil, q, a, a.ttl, 0)) }
-	a := s.decide(s.config.Policy(), name, q, c, time.Now())
+	a := s.decide(s.config.Policy(), q, c, time.Now())
 	if a == nil {
-		a, _ = s.ask(&asker{client: c, question: question{name, q.qtype}, find: s.config.FindAllowed}, send)
+		a, _ = s.ask(&asker{client: c, question: q.question, find: s.config.FindAllowed}, send)
 	}
 	if a != nil {
 		send(a)

@@ -32,7 +32,7 @@ func newHolding(t *testing.T) *holding {
 			h.names = append(h.names, name)
 			return h.over[name]
 		}
-		c.Aside = func(name []byte) bool { return string(name) == "probe.test" }
+		c.Aside = func(name string) bool { return name == "probe.test" }
 	}, policyOf(t, "", "192.0.2.7 host.test\n", "ok.test", "*.wild.test", "!denied.test"))
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -107,7 +107,7 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range 10000 {
 		name := fmt.Sprintf("n%d.test", i)
 		c.put(question{name, dns.TypeA}, &entry{expires: now.Add(time.Minute)}, nil, now)
-		if c.get([]byte(name), dns.TypeA, nil, now) == nil {
+		if c.get(question{name, dns.TypeA}, nil, now) == nil {
 			t.Fatalf("entry %d isn't there", i)
 		}
 	}
@@ -122,7 +122,7 @@ func TestCacheForgetsOldPolicies(t *testing.T) {
 	c := newCache(1024)
 	now := time.Now()
 	key := func(i int) question { return question{fmt.Sprintf("n%d.test", i), dns.TypeA} }
-	get := func(i int, p *policy.Policy) *entry { return c.get([]byte(key(i).name), dns.TypeA, p, now) }
+	get := func(i int, p *policy.Policy) *entry { return c.get(key(i), p, now) }
 	var old []weak.Pointer[policy.Policy]
 	for i := range 50 {
 		p := new(policy.Policy)

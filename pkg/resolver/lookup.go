@@ -56,7 +56,7 @@ func (s *Server) ask(who *asker, deliver func(*answer)) (*answer, bool) {
 	now := time.Now()
 	p := s.config.Policy()
 	// It may have been answered since the caller looked.
-	if e := s.cache.get([]byte(who.name), who.qtype, p, now); e != nil {
+	if e := s.cache.get(who.question, p, now); e != nil {
 		a := e.answer
 		a.ttl = e.remaining(now)
 		who.count.Allowed.Add(1)

@@ -32,7 +32,7 @@ func TestOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		answers := make(chan []byte, 1)
-		reply, later := r.handle(pkt, new(scratch), client{answers: answers, instead: r.insteadAt(at.LocalAddr())})
+		reply, later := r.handle(pkt, nil, client{answers: answers, instead: r.insteadAt(at.LocalAddr())})
 		if later {
 			reply = <-answers
 		}

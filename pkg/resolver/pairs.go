@@ -35,15 +35,15 @@ const (
 )
 
 // first says whether a question begins a look-up. All but A and AAAA do.
-func (p *pairs) first(name []byte, qtype uint16, now time.Time) bool {
-	if qtype != dns.TypeA && qtype != dns.TypeAAAA {
+func (p *pairs) first(q question, now time.Time) bool {
+	if q.qtype != dns.TypeA && q.qtype != dns.TypeAAAA {
 		return true
 	}
-	h := maphash.Bytes(p.seed, name)
+	h := maphash.String(p.seed, q.name)
 	slot, tag := &p.slots[h%uint64(len(p.slots))], h>>32<<32
 	clock := uint64(now.Sub(p.epoch)/(10*time.Millisecond)) & pairClock
 	kind := uint64(0)
-	if qtype == dns.TypeAAAA {
+	if q.qtype == dns.TypeAAAA {
 		kind = pairSix
 	}
 	for {
@@ -88,13 +88,13 @@ func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
 		return nil
 	}
 	now, p := time.Now(), s.config.Policy()
-	e := s.cache.get([]byte(q.name), other.qtype, p, now)
+	e := s.cache.get(other, p, now)
 	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made()) < s.pairs.window &&
 		said.Verdict == audit.Allow && e.rcode != dns.RcodeServerFailure && (said.IP == "" || len(e.addrs) > 0) {
 		e.alone = false
 		return nil
 	}
-	if own := s.cache.get([]byte(q.name), q.qtype, p, now); own != nil {
+	if own := s.cache.get(q, p, now); own != nil {
 		own.alone, own.asker = true, said.Asker
 	}
 	return []audit.Event{*said}

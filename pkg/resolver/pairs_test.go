@@ -15,13 +15,13 @@ import (
 // TestPairs: A and AAAA of a name are one look-up, whoever else asks meanwhile, and
 // nothing else is.
 func TestPairs(t *testing.T) {
-	type question struct {
+	type asked struct {
 		name  string
 		qtype uint16
 		after time.Duration
 		first bool
 	}
-	for name, questions := range map[string][]question{
+	for name, questions := range map[string][]asked{
 		"a pair":          {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, 0, false}},
 		"the other order": {{"a.test", dns.TypeAAAA, 0, true}, {"a.test", dns.TypeA, time.Second, false}},
 		"too late":        {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, pairTime, true}},
@@ -40,7 +40,7 @@ func TestPairs(t *testing.T) {
 		p, now := newPairs(), time.Now()
 		for i, q := range questions {
 			now = now.Add(q.after)
-			if got := p.first([]byte(q.name), q.qtype, now); got != q.first {
+			if got := p.first(question{q.name, q.qtype}, now); got != q.first {
 				t.Errorf("%s: question %d: %v", name, i+1, got)
 			}
 		}
@@ -109,7 +109,7 @@ func TestWhoAsks(t *testing.T) {
 		c.FindAllowed = func(string, netip.AddrPort, netip.AddrPort) *audit.Process {
 			return &audit.Process{UID: 1000, PID: 7, Comm: "curl"}
 		}
-		c.Aside = func(name []byte) bool { return string(name) == "probed.test" }
+		c.Aside = func(name string) bool { return name == "probed.test" }
 	}, policyOf(t, "", "", "ahead.test", "ok.test", "bad.test"))
 	for _, name := range []string{"ahead", "ok", "bad"} {
 		addr := map[string]string{"bad": "127.0.0.1"}[name]

@@ -50,7 +50,7 @@ func TestCachedTTLCountsDown(t *testing.T) {
 	r := newRig(t, "ok.test")
 	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
 	r.ask("ok.test.", dns.TypeA)
-	e := r.cache.get([]byte("ok.test"), dns.TypeA, r.policy.Load(), time.Now())
+	e := r.cache.get(question{"ok.test", dns.TypeA}, r.policy.Load(), time.Now())
 	e.expires = e.expires.Add(-50 * time.Second)
 	if ttl := r.ask("ok.test.", dns.TypeA).Answer[0].Header().Ttl; ttl < 1 || ttl > 10 {
 		t.Errorf("TTL %d of an answer that is 50 s old and was good for 60", ttl)

@@ -190,7 +190,7 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 			defer r.mu.Unlock()
 			r.events = append(r.events, e)
 		},
-		Find: audit.Nobody, FindAllowed: audit.Nobody, Aside: func([]byte) bool { return false }, Log: slog.New(slog.DiscardHandler),
+		Find: audit.Nobody, FindAllowed: audit.Nobody, Aside: func(string) bool { return false }, Log: slog.New(slog.DiscardHandler),
 	}
 	change(&c)
 	s, err := New(c)
@@ -234,7 +234,7 @@ func policyOf(t testing.TB, yaml, hosts string, lines ...string) *policy.Policy 
 // raw has pkt answered as over TCP, or with the sizes of UDP; nil is no reply.
 func (r *rig) raw(pkt []byte) []byte {
 	answers := make(chan []byte, 1)
-	reply, later := r.handle(pkt, new(scratch), client{answers: answers})
+	reply, later := r.handle(pkt, nil, client{answers: answers})
 	if later {
 		reply = <-answers
 	}

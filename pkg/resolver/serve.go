@@ -63,10 +63,7 @@ func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams
 func (s *Server) serveUDP(conn *net.UDPConn) error {
 	b := newBatch(conn)
 	instead := s.insteadAt(conn.LocalAddr())
-	scratches := make([]scratch, batchSize)
-	for i := range scratches {
-		scratches[i].out = make([]byte, 0, 2*maxUDPReply)
-	}
+	out := make([][2 * maxUDPReply]byte, batchSize)
 	const most = 100 // failures in a row: then it counts as broken
 	failures := 0
 	for {
@@ -79,7 +76,7 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 		}
 		failures = 0
 		for i := range n {
-			if reply, _ := s.handle(b.query(i), &scratches[i], client{conn: conn, from: b.client(i), instead: instead}); reply != nil {
+			if reply, _ := s.handle(b.query(i), out[i][:], client{conn: conn, from: b.client(i), instead: instead}); reply != nil {
 				b.reply(i, reply)
 			}
 		}
@@ -93,7 +90,7 @@ const maxQuery = 4096
 // serveConn answers the queries of one connection in their order (RFC 7766).
 func (s *Server) serveConn(conn *stream) {
 	last := time.Now().Add(s.limits.lifetime)
-	w, in := new(scratch), make([]byte, maxQuery)
+	in := make([]byte, maxQuery)
 	framed := dns.Conn{Conn: conn}
 	answers := make(chan []byte, 1)
 	for range s.limits.queries {
@@ -106,7 +103,7 @@ func (s *Server) serveConn(conn *stream) {
 		if err != nil {
 			return
 		}
-		reply, later := s.handle(in[:n], w, client{answers: answers, instead: s.insteadAt(conn.LocalAddr())})
+		reply, later := s.handle(in[:n], nil, client{answers: answers, instead: s.insteadAt(conn.LocalAddr())})
 		if later {
 			select {
 			case reply = <-answers: // every lookup ends within its budget

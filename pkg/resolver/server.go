@@ -62,7 +62,7 @@ type Config struct {
 	Find, FindAllowed audit.Finder
 
 	// Aside says that questions about name are not to be counted now.
-	Aside func(name []byte) bool
+	Aside func(name string) bool
 
 	// Own are addresses of this machine: who asks at one of them is answered with it, and its like of the other family, in
 	// place of what was found. All else is as it is for others.
@@ -192,12 +192,6 @@ type question struct {
 	qtype uint16
 }
 
-// scratch is what one reader needs to answer queries without allocation.
-type scratch struct {
-	out  []byte
-	name [4*maxNameLen + 16]byte
-}
-
 // client is where a query came from: a connection if answers is set.
 type client struct {
 	conn    *net.UDPConn
@@ -252,13 +246,13 @@ func (c client) process(find audit.Finder) *audit.Process {
 	return find("udp", c.from, netip.AddrPort{})
 }
 
-// reply appends the reply of answer a to q to b.
+// reply packs the reply of answer a to q, into b if that has the room.
 func (c client) reply(b []byte, q *query, a *answer, ttl uint32, turn int) []byte {
 	limit := q.size
 	if c.answers != nil {
 		limit = dns.MaxMsgSize
 	}
-	return appendReply(b, q, a.with(c.instead), ttl, turn, limit)
+	return q.reply(a.with(c.instead), ttl, turn, limit, b)
 }
 
 // send is for replies that were not there at once.
@@ -270,49 +264,45 @@ func (c client) send(reply []byte) {
 	c.conn.WriteToUDPAddrPort(reply, c.from)
 }
 
-// handle answers pkt: with a reply in w.out, or later through c if it returns none and true, or not at all.
-func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later bool) {
-	var q query
-	rcode, ok := parseQuery(pkt, w.name[:], &q)
+// handle answers pkt: with a reply in out, if that has the room, or later through c if it returns none and true, or not
+// at all.
+func (s *Server) handle(pkt, out []byte, c client) (reply []byte, later bool) {
+	q, rcode, ok := parseQuery(pkt)
 	if !ok || rcode != dns.RcodeSuccess {
 		s.stats.Queries.Add(1)
 		if !ok {
 			return nil, false
 		}
-		return c.reply(w.out[:0], &q, &answer{rcode: rcode}, 0, 0), false
+		return c.reply(out, q, &answer{rcode: rcode}, 0, 0), false
 	}
 	now := time.Now()
 	p := s.config.Policy()
-	c.again = !s.pairs.first(q.name, q.qtype, now)
+	c.again = !s.pairs.first(q.question, now)
 	c.count = &s.stats
 	if c.again || s.config.Aside(q.name) {
 		c.count = &s.uncounted
 	}
 	c.count.Queries.Add(1)
 	if q.clean {
-		if e := s.cache.get(q.name, q.qtype, p, now); e != nil {
+		if e := s.cache.get(q.question, p, now); e != nil {
 			c.count.Cached.Add(1)
 			c.count.Allowed.Add(1)
-			return c.reply(w.out[:0], &q, &e.answer, e.remaining(now), int(e.turn.Add(1))), false
+			return c.reply(out, q, &e.answer, e.remaining(now), int(e.turn.Add(1))), false
 		}
 	}
-	name := string(q.name)
-	if s.hold(p, name, &q, c) {
+	if s.hold(p, q, c) {
 		return nil, true
 	}
-	if a := s.decide(p, name, &q, c, now); a != nil {
-		return c.reply(w.out[:0], &q, a, a.ttl, 0), false
+	if a := s.decide(p, q, c, now); a != nil {
+		return c.reply(out, q, a, a.ttl, 0), false
 	}
-	keep := q
-	keep.question = slices.Clone(q.question)
-	keep.name = nil
-	who := &asker{client: c, question: question{name, q.qtype}, find: s.config.FindAllowed}
-	if s.config.Monitor && !p.Lookup(name).Allowed {
+	who := &asker{client: c, question: q.question, find: s.config.FindAllowed}
+	if s.config.Monitor && !p.Lookup(q.name).Allowed {
 		who.find = s.config.Find
 	}
-	a, ok := s.ask(who, func(a *answer) { c.send(c.reply(nil, &keep, a, a.ttl, 0)) })
+	a, ok := s.ask(who, func(a *answer) { c.send(c.reply(nil, q, a, a.ttl, 0)) })
 	if a != nil {
-		return c.reply(w.out[:0], &q, a, a.ttl, 0), false
+		return c.reply(out, q, a, a.ttl, 0), false
 	}
 	return nil, ok
 }
