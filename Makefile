@@ -3,6 +3,8 @@
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK  = v0.8.2
 ACTIONLINT   = v1.7.12
+# Modules of their own, which "go test ./..." at the root leaves out.
+MODULES      = internal/lab/pid1check
 LDFLAGS      = -s -w -funcalign=16 -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
@@ -114,7 +116,7 @@ test-spine: build
 # beside them.
 # An earlier agent-init has left its files where they are (test/leftovers.sh).
 test-race: build
-	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^(TestContainer|TestMemory)' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/pid1check|lab/scorecard|session/terminal|broker/judge)$$')
+	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^(TestContainer|TestMemory)' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/scorecard|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
@@ -124,7 +126,8 @@ test-attack: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
 
 test-checks: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./internal/lab/pid1check ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
 	$(GO) test -count=1 -run '^TestMemory' ./pkg/broker
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
@@ -201,7 +204,7 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	GOARCH=arm64 $(GO) vet ./pkg/privdrop # the one package that differs; test-images builds the rest for it
 	@$(MAKE) --no-print-directory host HOSTS='darwin-arm64 windows-amd64'
 	$(TOOLS)/staticcheck ./...
-	@for m in cmd/agent-init-exporter; do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done
+	@for m in cmd/agent-init-exporter $(MODULES); do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done
 	shellcheck $$(git ls-files '*.sh' '*.bash' ':!:cmd/agent-init/testdata/migrating') .ci/run
 	shellcheck -o check-set-e-suppressed,check-extra-masked-returns test/*.sh test/places/*.sh images/*.sh .ci/run
 	$(TOOLS)/actionlint
@@ -231,7 +234,7 @@ bench: build
 ## supervision: the table of docs/supervision.md: agent-init, tini, dumb-init and catatonit under the same checks (needs root)
 supervision: build
 	@test/prepare.sh peers
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/pid1check -write docs/supervision.md
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run -C internal/lab/pid1check . -write $(CURDIR)/docs/supervision.md
 
 ## scorecard: docs/scorecard.md: every attack in every setting; PART=gateway: behind gateways alone; IMAGE=foo/bar: what leaks from that image; SUBJECTS=all: from other tools (needs root)
 scorecard: build

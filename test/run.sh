@@ -226,9 +226,10 @@ alone() {
     test-attack | test-checks | test-unit | test-spine) ;;
     *) echo "make $1"; return ;;
   esac
-  # The tests above its own are named as well. A package is named by its folder, whatever the module is called.
+  # The tests above its own are named as well. A package is named by its folder, which may be in
+  # a module of its own.
   only="^${2//\//\$/^}\$"
-  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test $race-count=1 -v -run '$only' .${3#"$module"}"
+  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test -C .${3#"$module"} $race-count=1 -v -run '$only' ."
 }
 
 # words TARGET LOG: of each test that failed in there, what it said, and how to run it alone; else the end of the log.

@@ -1,12 +1,12 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -75,6 +75,7 @@ func build(packages ...string) (string, error) {
 		args = append(args, module+"/"+p)
 	}
 	cmd := exec.Command("go", args...)
+	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %v: %v\n%s", packages, err, out)
@@ -82,18 +83,18 @@ func build(packages ...string) (string, error) {
 	return dir, nil
 }
 
-// checkout is the directory of this module's go.mod, above the working directory.
+// checkout is the directory of this module's go.mod, above the working directory. Modules inside of it have their own.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(data), "module "+module+"\n") {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("find the module: no go.mod above the working directory")
+			return "", fmt.Errorf("find the module: no go.mod of %s above the working directory", module)
 		}
 		dir = filepath.Dir(dir)
 	}

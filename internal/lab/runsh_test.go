@@ -59,8 +59,8 @@ test-odd:; @echo leftovers.sh: it was touched; exit 1
 		t.Errorf("%v: what is kept is not what it ends with:\n%s", err, again)
 	}
 	for _, want := range []string{
-		"== FAILED: test-attack TestB/one\n    b_test.go:1: what B said\nalone: ", `-run '^TestB$/^one$' ./test/attack`,
-		"== FAILED: test-attack TestA\n    a_test.go:3: what A said\nalone: ", `-run '^TestA$' ./test/attack`,
+		"== FAILED: test-attack TestB/one\n    b_test.go:1: what B said\nalone: ", `go test -C ./test/attack -count=1 -v -run '^TestB$/^one$' .`,
+		"== FAILED: test-attack TestA\n    a_test.go:3: what A said\nalone: ", `go test -C ./test/attack -count=1 -v -run '^TestA$' .`,
 		"leftovers.sh: it was touched", "alone: make test-odd", "test-attack FAILED; TestB (0.00s); TestB/one (0.00s); TestA (1.00s)\n",
 	} {
 		if !strings.Contains(string(again), want) {

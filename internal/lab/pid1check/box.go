@@ -1,4 +1,4 @@
-package pid1check
+package main
 
 import (
 	"bufio"

@@ -1,14 +1,15 @@
-// Package pid1check holds what a container's init owes the programs below it as
-// a list of checks, each of which runs an init program in namespaces of its
-// own and looks at it from outside. It serves as the conformance test of
-// agent-init, and compares it with tini, dumb-init and catatonit.
+// Command pid1check holds what a container's init owes the programs below it as a list of checks, each of which runs an
+// init program in namespaces of its own and looks at it from outside. Its tests are the conformance tests of agent-init;
+// the command compares it with tini, dumb-init and catatonit, and prints which checks pass.
 //
-// A check is a condition that is waited for, never a time that is measured; how
-// long to wait for a condition that does not come is the Subject's Patience.
+// Usage: pid1check [-write FILE] [-only NAME,…] [-v]
 //
-// The program that uses the package plays roles in those namespaces: its main
-// function calls Role first.
-package pid1check
+// With -write it puts the table into FILE (docs/supervision.md), between the lines that mark its place. It exits 1 if
+// agent-init fails a check, never for the others. It needs root, and AGENT_INIT_BIN or a Go toolchain.
+//
+// A check is a condition that is waited for, never a time that is measured; how long to wait for a condition that does not
+// come is the Subject's Patience. In those namespaces this program plays roles itself: main calls Role first.
+package main
 
 import (
 	"errors"

@@ -7,8 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-
-	"github.com/agent-init/agent-init/internal/lab/pid1check"
 )
 
 // workers is how many checks run at a time: most of them wait.
@@ -16,18 +14,18 @@ const workers = 4
 
 // report holds the outcome of every check, for every subject and mode.
 type report struct {
-	subjects []pid1check.Subject
-	checks   []pid1check.Check
+	subjects []Subject
+	checks   []Check
 	errs     map[key]error
 	shaky    map[key]bool // failed once, and passed once
 }
 
 type key struct {
 	subject, check string
-	mode           pid1check.Mode
+	mode           Mode
 }
 
-func measure(subjects []pid1check.Subject, checks []pid1check.Check) *report {
+func measure(subjects []Subject, checks []Check) *report {
 	r := &report{subjects, checks, map[key]error{}, map[key]bool{}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -43,9 +41,9 @@ func measure(subjects []pid1check.Subject, checks []pid1check.Check) *report {
 		for i, s := range subjects {
 			for _, m := range c.Modes() {
 				jobs <- func() {
-					err := pid1check.Run(s, m, c)
+					err := Run(s, m, c)
 					// The others get a second try, agent-init has to pass at once.
-					shaky := i > 0 && err != nil && pid1check.Run(s, m, c) == nil
+					shaky := i > 0 && err != nil && Run(s, m, c) == nil
 					mu.Lock()
 					defer mu.Unlock()
 					k := key{s.Name, c.Name, m}
@@ -60,12 +58,12 @@ func measure(subjects []pid1check.Subject, checks []pid1check.Check) *report {
 }
 
 // cell is "yes", "no", "sometimes" or "–", one word for each mode if they differ.
-func (r *report) cell(s pid1check.Subject, c pid1check.Check) string {
+func (r *report) cell(s Subject, c Check) string {
 	var words []string
 	for _, m := range c.Modes() {
 		word := "yes"
 		switch err := r.errs[key{s.Name, c.Name, m}]; {
-		case errors.Is(err, pid1check.ErrNotOffered):
+		case errors.Is(err, ErrNotOffered):
 			word = "–"
 		case r.shaky[key{s.Name, c.Name, m}]:
 			word = "sometimes"
@@ -81,7 +79,7 @@ func (r *report) cell(s pid1check.Subject, c pid1check.Check) string {
 }
 
 // passed counts runs: a check in each of its modes.
-func (r *report) passed(s pid1check.Subject) (passed, all int) {
+func (r *report) passed(s Subject) (passed, all int) {
 	for _, c := range r.checks {
 		for _, m := range c.Modes() {
 			all++
@@ -181,7 +179,7 @@ func (r *report) markdown() string {
 }
 
 // versions asks Debian's package manager, since not all of them say.
-func versions(subjects []pid1check.Subject) []string {
+func versions(subjects []Subject) []string {
 	var list []string
 	for _, s := range subjects[1:] {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", s.Name).Output()
@@ -194,8 +192,8 @@ func versions(subjects []pid1check.Subject) []string {
 }
 
 const (
-	begin = "<!-- table: made by make supervision -->\n"
-	end   = "<!-- end of the table -->\n"
+	tableBegin = "<!-- table: made by make supervision -->\n"
+	tableEnd   = "<!-- end of the table -->\n"
 )
 
 // insert replaces what is between the marks in the file.
@@ -204,10 +202,10 @@ func (r *report) insert(file string) error {
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, ok2 := strings.Cut(rest, end)
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	_, after, ok2 := strings.Cut(rest, tableEnd)
 	if !ok || !ok2 {
 		return fmt.Errorf("%s has no place for the table", file)
 	}
-	return os.WriteFile(file, []byte(before+begin+"\n"+r.markdown()+"\n"+end+after), 0o644)
+	return os.WriteFile(file, []byte(before+tableBegin+"\n"+r.markdown()+"\n"+tableEnd+after), 0o644)
 }

@@ -1,11 +1,3 @@
-// Command pid1check runs the checks of internal/lab/pid1check against agent-init
-// and the inits that are installed, and prints which pass.
-//
-// Usage: pid1check [-write FILE] [-only NAME,…] [-v]
-//
-// With -write it puts the table into FILE (docs/supervision.md), between the
-// lines that mark its place. It exits 1 if agent-init fails a check, never for
-// the others. It needs root, and AGENT_INIT_BIN or a Go toolchain.
 package main
 
 import (
@@ -17,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/lab"
-	"github.com/agent-init/agent-init/internal/lab/pid1check"
 )
 
 func main() {
-	pid1check.Role()
+	Role()
 	os.Exit(run())
 }
 
@@ -36,11 +27,11 @@ func run() (code int) {
 	}
 	var b builder
 	defer b.end(&code)
-	subjects := append([]pid1check.Subject{pid1check.AgentInit(lab.Binary(&b))}, pid1check.Peers()...)
-	checks := pid1check.Checks()
+	subjects := append([]Subject{AgentInit(lab.Binary(&b))}, Peers()...)
+	checks := Checks()
 	if *only != "" {
 		names := strings.Split(*only, ",")
-		checks = slices.DeleteFunc(checks, func(c pid1check.Check) bool { return !slices.Contains(names, c.Name) })
+		checks = slices.DeleteFunc(checks, func(c Check) bool { return !slices.Contains(names, c.Name) })
 	}
 	r := measure(subjects, checks)
 	fmt.Print(r.text(*verbose))
