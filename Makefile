@@ -4,7 +4,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 STATICCHECK  = v0.8.2
 ACTIONLINT   = v1.7.12
 # Modules of their own, which "go test ./..." at the root leaves out.
-MODULES      = internal/lab/pid1check
+MODULES      = internal/lab/cmd/bench internal/lab/pid1check
 LDFLAGS      = -s -w -funcalign=16 -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
@@ -226,10 +226,11 @@ oracle:
 fuzz:
 	test/fuzz.sh $(FUZZTIME)
 
-## bench: the figures of docs/benchmarks.md (needs root)
+## bench: the budgets, into docs/benchmarks.md; ONLY=start,link: some rows; BEFORE=BINARY: another build in the same turns (needs root)
 bench: build
 	@test/prepare.sh bench
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/bench
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run -C internal/lab/cmd/bench . $(if $(ONLY),-only $(ONLY)) \
+		$(if $(BEFORE),-before $(abspath $(BEFORE)),-write $(CURDIR)/docs/benchmarks.md)
 
 ## supervision: the table of docs/supervision.md: agent-init, tini, dumb-init and catatonit under the same checks (needs root)
 supervision: build

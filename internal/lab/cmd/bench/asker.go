@@ -24,7 +24,7 @@ type asker struct {
 // askStraight holds the key, and speaks TLS to the API at its other address.
 func askStraight() *asker {
 	t := &http.Transport{
-		TLSClientConfig: clientTLS(), ForceAttemptHTTP2: true, MaxIdleConnsPerHost: rateClients,
+		TLSClientConfig: clientTLS(), ForceAttemptHTTP2: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, fmt.Sprintf("%s:%d", directAddr, apiPort))
 		},
@@ -39,7 +39,7 @@ func askThrough(through string) *asker {
 		through = os.Getenv("ANTHROPIC_BASE_URL") + " X-Api-Key=" + os.Getenv("ANTHROPIC_AUTH_TOKEN")
 	}
 	base, headers, _ := strings.Cut(through, " ")
-	a := &asker{base, http.Header{}, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: rateClients}}}
+	a := &asker{base, http.Header{}, &http.Client{Transport: &http.Transport{}}}
 	for _, h := range strings.Fields(headers) {
 		name, value, _ := strings.Cut(h, "=")
 		a.header.Set(name, value)
@@ -86,21 +86,6 @@ func (a *asker) first(body []byte) (time.Duration, error) {
 	return took, err
 }
 
-// bulk measures how long a long stream takes.
-func (a *asker) bulk() (time.Duration, error) {
-	begun := time.Now()
-	answer, _, err := a.ask(request(bulkModel, 0))
-	if err != nil {
-		return 0, err
-	}
-	defer answer.Close()
-	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, answer, make([]byte, 256<<10))
-	if err == nil && n < streamBytes {
-		err = fmt.Errorf("%d bytes came, not %d", n, streamBytes)
-	}
-	return time.Since(begun), err
-}
-
 // request is one in which a conversation of so many KiB has gone before.
 func request(model string, kib int) []byte {
 	type message struct {
@@ -113,31 +98,20 @@ func request(model string, kib int) []byte {
 		messages = append(messages, message{[]string{"user", "assistant"}[i%2], strings.Repeat(line, 1024/len(line))})
 	}
 	messages = append(messages, message{"user", "go on"})
-	body, err := json.Marshal(map[string]any{"model": model, "max_tokens": 1024, "stream": model != shortModel, "messages": messages})
+	body, err := json.Marshal(map[string]any{"model": model, "max_tokens": 1024, "stream": true, "messages": messages})
 	if err != nil {
 		panic(err) // of strings and numbers
 	}
 	return body
 }
 
-// runAsker does one thing, both ways in turns.
+// runAsker does one thing, both ways in turns if it is timed.
 func runAsker(what, through string, n int) (any, error) {
 	straight, by := askStraight(), askThrough(through)
-	bothFirst := func(kib int) (timing, error) {
-		body := request(firstModel, kib)
-		return inTurns(n, func() (time.Duration, error) { return straight.first(body) }, func() (time.Duration, error) { return by.first(body) })
-	}
 	switch what {
 	case "ask-first":
-		return bothFirst(0)
-	case "ask-first-long":
-		return bothFirst(longRequest)
-	case "ask-bulk":
-		return inTurns(n, straight.bulk, by.bulk)
-	case "ask-rate":
-		body := request(shortModel, 0)
-		one := func(a *asker) error { _, err := a.first(body); return err }
-		return inTurns(n, flood(straight, one), flood(by, one))
+		body := request(firstModel, 0)
+		return inTurns(n, func() (time.Duration, error) { return straight.first(body) }, func() (time.Duration, error) { return by.first(body) })
 	case "ask-hold":
 		return nil, by.hold(n)
 	}

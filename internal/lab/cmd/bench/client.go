@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -28,25 +27,15 @@ func runClient(what, through string, n int) int {
 	var err error
 	switch what {
 	case "spawn":
-		out, err = spawn(n)
+		out, err = spawn(n, strings.Fields(through))
 	case "setup":
 		out, err = inTurns(n, timeOf(direct, setUp), timeOf(gated, setUp))
-	case "https", "http":
-		get := func(d dialer) error { return fetch(what, d) }
-		out, err = inTurns(n, timeOf(direct, get), timeOf(gated, get))
-	case "one-https", "one-http":
-		get := func(d dialer) error { return fetch(strings.TrimPrefix(what, "one-"), d) }
-		out, err = timeOf(gated, get)()
+	case "https":
+		out, err = inTurns(n, timeOf(direct, fetch), timeOf(gated, fetch))
 	case "rate":
-		out, err = inTurns(n, flood(direct, setUp), flood(gated, setUp))
-	case "hold":
-		err = hold(gated, n)
-	case "look1", "look2", "looks1", "looks2", "bulk1", "bulk2", "hold-looked":
-		out, err = runLooker(what, through, n)
-	case "names", "keep", "one", "serve", "send", "processes":
-		out, err = runScale(what, through, n)
-	case "loads":
-		out, err = runLoads()
+		out, err = inTurns(n, flood(direct), flood(gated))
+	case "look":
+		out, err = inTurns(n, timeOf(asking(direct), get), timeOf(asking(gated), get))
 	default:
 		out, err = runAsker(what, through, n)
 	}
@@ -56,9 +45,6 @@ func runClient(what, through string, n int) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	if what == "spawn" { // what it has started is looked at
-		time.Sleep(time.Hour) // which ends with the box
 	}
 	return 0
 }
@@ -129,8 +115,8 @@ func timeOf[W any](w W, do func(W) error) func() (time.Duration, error) {
 	}
 }
 
-// flood measures how often a second something can be done by way of w, by several clients, each one after another.
-func flood[W any](w W, do func(W) error) func() (float64, error) {
+// flood measures how many connections a second can be set up by way of d, by several clients, each one after another.
+func flood(d dialer) func() (float64, error) {
 	return func() (float64, error) {
 		var done atomic.Int64
 		errs := make(chan error, rateClients)
@@ -138,7 +124,7 @@ func flood[W any](w W, do func(W) error) func() (float64, error) {
 		for range rateClients {
 			go func() {
 				for time.Since(begun) < rateTime {
-					if err := do(w); err != nil {
+					if err := setUp(d); err != nil {
 						errs <- err
 						return
 					}
@@ -175,59 +161,34 @@ func setUp(d dialer) error {
 	return err
 }
 
-func fetch(scheme string, d dialer) error {
-	tr := &http.Transport{
+// asking keeps one connection to ask over.
+func asking(d dialer) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: clientTLS(), ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return d("443") },
+	}}
+}
+
+func get(c *http.Client) error { return getFrom(c, "/", len("ok\n")) }
+
+// fetch has the server send a lot, over a connection of HTTP/1.1.
+func fetch(d dialer) error {
+	c := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: clientTLS(), DisableKeepAlives: true,
-		DialContext: func(_ context.Context, _, addr string) (net.Conn, error) {
-			_, port, err := net.SplitHostPort(addr)
-			if err != nil {
-				return nil, err
-			}
-			return d(port)
-		},
-	}
-	resp, err := (&http.Client{Transport: tr}).Get(scheme + "://" + gatedName + "/bulk")
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return d("443") },
+	}}
+	return getFrom(c, "/bulk", bulkBytes)
+}
+
+func getFrom(c *http.Client, path string, want int) error {
+	resp, err := c.Get("https://" + gatedName + path)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, make([]byte, 256<<10))
-	if err == nil && n != bulkBytes {
-		err = fmt.Errorf("%d bytes came, not %d", n, bulkBytes)
+	if err == nil && (resp.StatusCode != http.StatusOK || n != int64(want)) {
+		err = fmt.Errorf("%s, and %d bytes, not %d", resp.Status, n, want)
 	}
 	return err
-}
-
-// hold opens n connections through the gate and keeps them until it is killed.
-func hold(d dialer, n int) error {
-	var wg sync.WaitGroup
-	var kept sync.Map // against the collector, which would close them
-	errs := make(chan error, n)
-	slots := make(chan struct{}, 32)
-	for range n {
-		wg.Add(1)
-		slots <- struct{}{}
-		go func() {
-			defer wg.Done()
-			conn, err := d("443")
-			if err == nil {
-				kept.Store(conn, true)
-				err = tls.Client(conn, clientTLS()).Handshake()
-			}
-			if err != nil {
-				errs <- err
-			}
-			<-slots
-		}()
-	}
-	wg.Wait()
-	select {
-	case err := <-errs:
-		return err
-	default:
-	}
-	fmt.Println("holding")
-	time.Sleep(time.Hour) // or until the box ends
-	kept.Clear()
-	return nil
 }

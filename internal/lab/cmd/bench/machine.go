@@ -1,24 +1,20 @@
 package main
 
 import (
-	"debug/elf"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// describe notes what the figures were taken on: no name and no path, only what
-// bears on them.
-func (r *report) describe(b *bench) {
-	add := func(format string, args ...any) { r.machine = append(r.machine, fmt.Sprintf(format, args...)) }
-	add("%d CPUs (%s), %s", runtime.NumCPU(), cpuModel(), runtime.GOARCH)
+// machine is what the figures were taken on: no name and no path, only what bears on them.
+type machine struct{ processors, software, load, date string }
+
+func (b *bench) machine() machine {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		b.Fatalf("uname: %v", err)
@@ -28,11 +24,14 @@ func (r *report) describe(b *bench) {
 	if err != nil {
 		b.Fatalf("%s version: %v", b.binary, err)
 	}
-	add("Linux %s, %s", kernel, strings.TrimSpace(string(own)))
-	tools := []string{version("dnsmasq", "-v"), version("dnsperf", "-h"), version("iptables", "-V")}
-	add("%s", strings.Join(slices.DeleteFunc(tools, func(t string) bool { return t == "" }), "; "))
-	add("load of the machine at the end, which includes the benchmark's own: %s", load())
-	add("%s, in %.0f s", r.began.UTC().Format(time.DateOnly), time.Since(r.began).Seconds())
+	return machine{
+		fmt.Sprintf("%d CPUs (%s), %s", runtime.NumCPU(), cpuModel(), runtime.GOARCH),
+		fmt.Sprintf("Linux %s, %s", kernel, strings.TrimSpace(string(own))), load(), time.Now().UTC().Format(time.DateOnly),
+	}
+}
+
+func (m machine) text() string {
+	return strings.Join([]string{m.processors, m.software, "load " + m.load, m.date}, "; ")
 }
 
 func cpuModel() string {
@@ -53,32 +52,4 @@ func load() string {
 		return "unknown"
 	}
 	return strings.Join(f[:3], ", ")
-}
-
-// version is the tool's name and number, from whatever it prints about itself; it is empty where there is no such tool.
-func version(tool string, arg string) string {
-	out, err := exec.Command(tool, arg).CombinedOutput() // dnsperf -h exits with an error
-	if errors.Is(err, exec.ErrNotFound) {
-		return ""
-	}
-	words := append(strings.Fields(string(out)), "")
-	for i, word := range words[:len(words)-1] {
-		if v := strings.TrimPrefix(word, "v"); strings.Contains(v, ".") && strings.Trim(v, "0123456789.") == "" {
-			if variant := words[i+1]; strings.HasPrefix(variant, "(") { // iptables (nf_tables)
-				v += " " + variant
-			}
-			return tool + " " + v
-		}
-	}
-	return tool
-}
-
-// stripped says whether an executable has no symbol table.
-func stripped(path string) (bool, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	return f.Section(".symtab") == nil, nil
 }

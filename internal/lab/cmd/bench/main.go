@@ -1,16 +1,11 @@
-// Command bench measures agent-init in the lab: how long a start takes, how fast
-// names are answered, what the name gate costs, how much memory is held, and whether ten thousand orphans
-// are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
-// ratio, since absolute times depend on the machine.
+// Command bench holds agent-init to its budgets, in the lab. Each row of the table is one budget, has one verdict, and
+// names beside it what other programs take for the same in the same run, in turns.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,revoke,broker,memory,supervision,orphans,session,scale]
+// Usage: bench [-only NAME,…] [-before BINARY | -write FILE]
 //
-// It prints a table, and with -write makes docs/benchmarks.md from the same
-// figures; with -only it replaces their sections there. It exits 1 if something
-// could not be measured or a result was wrong (not if a goal of speed was
-// missed: that the table says). It needs root, and for some sections dnsperf,
-// dnsmasq, iptables, ipset, tmux and the proxies. It sends no packet out of the
-// lab's namespaces.
+// With -before it measures another binary of agent-init in the same turns. With -write it puts what it measured into
+// docs/benchmarks.md, whose other rows stay. It exits 1 if a budget is broken, or could not be measured. It needs root,
+// and dnsperf, dnsmasq, iptables, ipset, tmux and the proxies. It sends no packet out of the lab's namespaces.
 package main
 
 import (
@@ -18,7 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,28 +24,10 @@ func main() {
 	os.Exit(run())
 }
 
-// section is one group of figures.
-type section struct {
-	name    string
-	measure func(*bench)
-}
-
-// is says whether it is meant by a name: "scale" means all that begin so.
-func (s section) is(name string) bool { return s.name == name || strings.HasPrefix(s.name, name+"-") }
-
-func sections() []section {
-	return append([]section{
-		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"gateway", measureBehind}, {"proxies", measureProxies},
-		{"inspect", measureInspect},
-		{"revoke", measureRevoke},
-		{"broker", measureBroker},
-		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
-	}, scales()...)
-}
-
 func run() (code int) {
-	write := flag.String("write", "", "make this `file` from the figures (docs/benchmarks.md)")
-	only := flag.String("only", "", "measure only these `sections`, separated by commas")
+	write := flag.String("write", "", "put the figures into this `file` (docs/benchmarks.md)")
+	only := flag.String("only", "", "measure only these `rows`, separated by commas")
+	before := flag.String("before", "", "measure this `binary` as well, in turns")
 	client := flag.String("client", "", "be the `agent` inside of a box (for bench itself)")
 	rounds := flag.Int("n", 1, "how often, as a client")
 	through := flag.String("through", "", "the `proxy` to go through, as a client")
@@ -59,14 +35,22 @@ func run() (code int) {
 	if *client != "" {
 		return runClient(*client, *through, *rounds)
 	}
+	rows := rows()
+	if *only != "" {
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !slices.Contains(strings.Split(*only, ","), r.name) })
+	}
+	if len(rows) == 0 || *before != "" && *write != "" {
+		flag.Usage()
+		return 64
+	}
 
-	b := &bench{report: &report{began: time.Now()}}
+	b := &bench{report: &report{}, before: *before}
 	defer func() {
 		if r := recover(); r != nil && r != any(errStop) {
 			panic(r)
 		}
 		b.clean(0)
-		if b.failed {
+		if b.failed || b.report.broken() {
 			code = 1
 		}
 	}()
@@ -74,36 +58,55 @@ func run() (code int) {
 		b.Fatalf("network namespaces need root: sudo make bench")
 	}
 	b.binary = lab.Binary(b)
-	dir, err := os.MkdirTemp("", "agent-init-bench-")
-	if err != nil {
-		b.Fatalf("%v", err)
-	}
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b.lab = lab.New(b, lab.Options{})
 	b.serveNames()
-
-	for _, s := range sections() {
-		if *only != "" && !slices.ContainsFunc(strings.Split(*only, ","), s.is) {
-			continue
-		}
+	b.serveGated()
+	b.serveModel()
+	b.report.heading("Budgets")
+	for _, r := range rows {
 		begun := time.Now()
-		s.measure(b)
-		b.Logf("measured: %s, in %.0f s", s.name, time.Since(begun).Seconds())
+		b.measure(r)
+		b.Logf("%s: in %.0f s", r.name, time.Since(begun).Seconds())
 	}
-	b.report.describe(b)
-	fmt.Print(b.report.text())
-	if *write != "" && !b.failed {
-		if err := b.report.save(filepath.Clean(*write), *only != ""); err != nil {
+	fmt.Print(b.report.text() + "\n" + b.machine().text() + "\n")
+	if *write != "" {
+		if err := b.report.save(*write, b.machine()); err != nil {
 			b.Fatalf("%v", err)
 		}
 	}
 	return 0
 }
 
-// bench is the lab's idea of a test, and what the sections share.
+// measure runs what a row is about, of agent-init and of its peers, in turns. What a turn needs is cleaned up behind it.
+func (b *bench) measure(r row) {
+	subjects := r.subjects(b)
+	for range r.turns {
+		for _, s := range subjects {
+			up, own := len(b.cleanups), b.binary
+			if s.name == "before" {
+				b.binary = b.before
+			}
+			v := s.measure(b)
+			s.found = append(s.found, v)
+			if r.budget == 0 { // its table says of which
+				b.report.groups[len(b.report.groups)-1].title += ", " + s.name
+			} else {
+				b.Logf("%s: %s %s", r.name, s.name, r.value(v))
+			}
+			b.binary = own
+			b.clean(up)
+		}
+	}
+	if r.budget > 0 {
+		r.tell(b.report, subjects)
+	}
+}
+
+// bench is the lab's idea of a test, and what the rows share.
 type bench struct {
 	lab    *lab.Lab
-	binary string
+	binary string // of agent-init, that is measured
+	before string // another one, or ""
 	report *report
 
 	cleanups []func()

@@ -17,13 +17,8 @@ const (
 	apiPort = 8443
 	apiKey  = "sk-ant-api03-bench"
 
-	shortModel = "short" // a whole answer
 	firstModel = "first" // a short stream
-	bulkModel  = "bulk"  // a long one, as fast as it goes
 	slowModel  = "slow"  // an event each second
-
-	streamBytes = 128 << 20
-	streamTicks = time.Second
 )
 
 var apiURL = fmt.Sprintf("https://%s:%d", gatedName, apiPort)
@@ -54,73 +49,36 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if asked.Model == shortModel {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":"short","content":[{"type":"text","text":"ok"}],`+
-			`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":10,"output_tokens":1}}`)
-		return
-	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	s := &stream{w: w}
+	s := stream{w}
 	s.event("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],`+
 		`"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"output_tokens":1}}}`)
 	s.event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
 	s.flush()
-	switch asked.Model {
-	case firstModel:
-		s.delta()
-	case bulkModel:
-		for s.sent < streamBytes && s.err == nil {
+	if asked.Model == slowModel {
+		for tick := time.Tick(time.Second); ; s.flush() {
 			s.delta()
-		}
-	case slowModel:
-		tick := time.NewTicker(streamTicks)
-		defer tick.Stop()
-		for s.err == nil {
 			select {
-			case <-tick.C:
-				s.delta()
-				s.flush()
+			case <-tick:
 			case <-r.Context().Done():
 				return
 			}
 		}
 	}
+	s.delta()
 	s.event("content_block_stop", `{"type":"content_block_stop","index":0}`)
 	s.event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":9}}`)
 	s.event("message_stop", `{"type":"message_stop"}`)
-	s.flush()
 }
 
-// stream writes server-sent events, 32 KiB of them at a time.
-type stream struct {
-	w    http.ResponseWriter
-	buf  []byte
-	sent int
-	err  error
-}
+// stream writes server-sent events.
+type stream struct{ http.ResponseWriter }
 
-func (s *stream) event(name, data string) {
-	s.buf = append(s.buf, "event: "+name+"\ndata: "+data+"\n\n"...)
-	if len(s.buf) >= 32<<10 {
-		s.write()
-	}
-}
+func (s stream) event(name, data string) { fmt.Fprintf(s, "event: %s\ndata: %s\n\n", name, data) }
 
 // delta is one event as a model sends it, with half a line of text.
-func (s *stream) delta() { s.event("content_block_delta", deltaData) }
-
-var deltaData = fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, strings.Repeat("words, ", 6))
-
-func (s *stream) write() {
-	n, err := s.w.Write(s.buf)
-	s.sent, s.buf = s.sent+n, s.buf[:0]
-	if err != nil {
-		s.err = err
-	}
+func (s stream) delta() {
+	s.event("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, strings.Repeat("words, ", 6)))
 }
 
-func (s *stream) flush() {
-	s.write()
-	_ = http.NewResponseController(s.w).Flush()
-}
+func (s stream) flush() { _ = http.NewResponseController(s.ResponseWriter).Flush() } // the request's context ends with it

@@ -1,28 +1,33 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
+// docHead and docTail surround the figures in docs/benchmarks.md.
+var (
+	//go:embed head.md
+	docHead string
+	//go:embed tail.md
+	docTail string
+)
+
 // report collects the figures, for a terminal and for the documentation.
-type report struct {
-	began   time.Time
-	machine []string
-	groups  []*group
-}
+type report struct{ groups []*group }
 
 type group struct {
 	title   string
 	figures []*figure
 }
 
-// figure is one line: what was measured, and what was aimed at.
+// figure is one line: what was measured, its budget, and whether that is kept.
 type figure struct {
 	name, value, goal, verdict, notes string
 }
@@ -38,9 +43,9 @@ func (r *report) figure(name, value, goal string) *figure {
 	return f
 }
 
-// met says whether the goal was reached.
+// met says whether the budget is kept.
 func (f *figure) met(ok bool) *figure {
-	f.verdict = "MISSED"
+	f.verdict = "BROKEN"
 	if ok {
 		f.verdict = "met"
 	}
@@ -50,6 +55,13 @@ func (f *figure) met(ok bool) *figure {
 func (f *figure) note(format string, args ...any) *figure {
 	f.notes = fmt.Sprintf(format, args...)
 	return f
+}
+
+// broken says whether any budget is.
+func (r *report) broken() bool {
+	return slices.ContainsFunc(r.groups, func(g *group) bool {
+		return slices.ContainsFunc(g.figures, func(f *figure) bool { return f.verdict == "BROKEN" })
+	})
 }
 
 func (f *figure) cells() []string { return []string{f.name, f.value, f.goal, f.verdict, f.notes} }
@@ -65,85 +77,111 @@ func (r *report) text() string {
 		}
 	}
 	for _, g := range r.groups {
+		if len(g.figures) == 0 {
+			continue
+		}
 		fmt.Fprintf(&w, "\n%s\n", g.title)
 		for _, f := range g.figures {
 			c := f.cells()
-			line := fmt.Sprintf("  %s  %s  %s  %s  %s", pad(c[0], width[0]), padLeft(c[1], width[1]), pad(c[2], width[2]), pad(c[3], width[3]), c[4])
-			w.WriteString(strings.TrimRight(line, " ") + "\n")
+			for i := range width {
+				c[i] += strings.Repeat(" ", width[i]-utf8.RuneCountInString(c[i]))
+			}
+			w.WriteString(strings.TrimRight("  "+strings.Join(c, "  "), " ") + "\n")
 		}
 	}
-	w.WriteString("\n" + strings.Join(r.machine, "\n") + "\n")
 	return w.String()
 }
 
-func (r *report) markdown() string {
-	var w strings.Builder
-	w.WriteString(docHead)
-	for _, g := range r.groups {
-		w.WriteString("\n" + g.markdown())
+const (
+	figureHead = "| budget of | measured | budget | verdict | details, and who is compared |\n|---|---:|---|---|---|\n"
+	runsTitle  = "Where and when"
+	runsHead   = "| rows | machine | software | load | date |\n|---|---|---|---|---|\n"
+)
+
+func (f *figure) markdown() string {
+	c := f.cells()
+	if f.verdict == "BROKEN" {
+		c[3] = "**broken**"
 	}
-	w.WriteString("\n## The machine\n\n")
-	for _, line := range r.machine {
-		w.WriteString("- " + line + "\n")
-	}
-	w.WriteString(docTail)
-	return w.String()
+	return "| " + strings.Join(c, " | ") + " |\n"
 }
 
-// save makes the page, or with part replaces what is in it of the same titles.
-func (r *report) save(file string, part bool) error {
-	page := r.markdown()
-	if part {
-		data, err := os.ReadFile(file)
-		if err == nil {
-			page, err = r.replaced(string(data))
-		}
-		if err != nil {
-			return err
-		}
+// save puts the figures into a page that was made so before. What was not measured now stays as it was.
+func (r *report) save(file string, on machine) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	page, err := r.page(string(data), on)
+	if err != nil {
+		return err
 	}
 	return os.WriteFile(file, []byte(page), 0o644)
 }
 
-// markdown is a section of the page.
-func (g *group) markdown() string {
-	var w strings.Builder
-	fmt.Fprintf(&w, "## %s\n\n| figure | measured | goal | verdict | range or details |\n|---|---:|---|---|---|\n", g.title)
-	for _, f := range g.figures {
-		c := f.cells()
-		if f.verdict == "MISSED" {
-			c[3] = "**missed**"
-		}
-		fmt.Fprintf(&w, "| %s |\n", strings.Join(c, " | "))
-	}
-	return w.String()
-}
+// rowName is what -only calls a row, which is where its line begins.
+var rowName = regexp.MustCompile("`([a-z0-9-]+)`")
 
-// replaced is a page with these groups in place of those of the same titles, and the texts as they are now. A new group
-// comes behind the others. Each says what it was measured on, which is not what the page was.
-func (r *report) replaced(page string) (string, error) {
-	const heading = "\n## "
-	sections := strings.Split(page, heading)
-	titled := func(title string) int {
-		return slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, title+"\n") })
-	}
-	for _, g := range r.groups {
-		at := titled(g.title)
-		if at < 0 {
-			if at = titled("The machine"); at < 0 {
-				return "", errors.New("this is no page of figures")
+// page is the old one with the figures of this run. The texts around them are as they are now.
+func (r *report) page(old string, on machine) (string, error) {
+	sections := strings.Split(old, "\n## ")
+	section := func(title string) string {
+		for _, s := range sections {
+			if strings.HasPrefix(s, title) {
+				return s
 			}
-			sections = slices.Insert(sections, at, "")
 		}
-		sections[at] = strings.TrimPrefix(g.markdown(), "## ") + "\nMeasured by itself:\n\n- " + strings.Join(r.machine, "\n- ") + "\n"
+		return ""
 	}
-	end := titled("How it is measured")
-	if end < 0 {
+	lines := map[string]string{}
+	for line := range strings.Lines(section("Budgets")) {
+		if m := rowName.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "| `") {
+			lines[m[1]] = line
+		}
+	}
+	if len(lines) == 0 {
 		return "", errors.New("this is no page of figures")
 	}
-	sections[0] = docHead
-	return strings.Join(sections[:end], heading) + docTail, nil
+	var measured []string
+	for _, f := range r.groups[0].figures {
+		name := rowName.FindStringSubmatch(f.name)[1]
+		lines[name], measured = f.markdown(), append(measured, name)
+	}
+	w := docHead + "\n## Budgets\n\n" + figureHead
+	for _, row := range rows() {
+		w += lines[row.name]
+	}
+	if len(r.groups) > 1 { // what ends a flow has a table of its own
+		g := r.groups[1]
+		w += "\n## " + g.title + "\n\n" + figureHead
+		for _, f := range g.figures {
+			w += f.markdown()
+		}
+		measured = append(measured, "revoke")
+	} else {
+		w += "\n## " + strings.TrimRight(section("A denial"), "\n") + "\n"
+	}
+	w += "\n## " + runsTitle + "\n\n" + runsHead
+	for line := range strings.Lines(section(runsTitle)) {
+		cells := strings.SplitN(line, " | ", 2)
+		if len(cells) < 2 || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		var left []string
+		for _, m := range rowName.FindAllStringSubmatch(cells[0], -1) {
+			if !slices.Contains(measured, m[1]) {
+				left = append(left, m[1])
+			}
+		}
+		w += runLine(left, cells[1])
+	}
+	w += runLine(measured, strings.Join([]string{on.processors, on.software, on.load, on.date}, " | ")+" |\n")
+	return w + docTail, nil
 }
 
-func pad(s string, n int) string     { return s + strings.Repeat(" ", n-utf8.RuneCountInString(s)) }
-func padLeft(s string, n int) string { return strings.Repeat(" ", n-utf8.RuneCountInString(s)) + s }
+func runLine(rows []string, rest string) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	return "| `" + strings.Join(rows, "`, `") + "` | " + rest
+}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/creack/pty"
@@ -21,17 +20,21 @@ const (
 	keystrokes   = 300
 	keystrokeGap = 8 * time.Millisecond
 	catSize      = 100 << 20
-	catRounds    = 3
 	sessionCols  = 200
 	sessionRows  = 50
 	lastLine     = "the-very-last-line"
-	sessionGoal  = 40 << 20
 )
 
-// multiplexer is a way to run a command on a terminal.
-type multiplexer struct {
-	name string
-	argv func(b *bench, command string) []string
+// multiplexer gives the command line of a command on a terminal of its own.
+type multiplexer func(b *bench, command string) []string
+
+func direct(_ *bench, command string) []string { return []string{"sh", "-c", command} }
+
+// tmux has a server of its own, without a configuration.
+func tmux(b *bench, command string) []string {
+	server := []string{"tmux", "-L", "agent-init-bench-" + strconv.Itoa(os.Getpid()), "-f", "/dev/null"}
+	b.Cleanup(func() { _ = exec.Command(server[0], append(server[1:3:3], "kill-server")...).Run() })
+	return append(server, "new-session", command)
 }
 
 // container makes a command PID 1 of namespaces of its own, as an engine does,
@@ -40,18 +43,9 @@ const container = `mount --make-rprivate / && mount -t proc proc /proc && mount 
 mount -t tmpfs tmpfs /var/log/agent-init && mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts /dev/pts &&
 mount --bind /dev/pts/ptmx /dev/ptmx && exec "$@"`
 
-func (b *bench) sessionArgv(command string) []string {
+func ownSession(b *bench, command string) []string {
 	return []string{"unshare", "-npfm", "--kill-child", "sh", "-c", container, "sh", b.binary, "run", "--unsafe-no-firewall", "--user", "65534:65534",
 		"--config", "/run/none", "--session", "always", "--", "sh", "-c", command}
-}
-
-func multiplexers(socket string) []multiplexer {
-	tmux := []string{"tmux", "-L", socket, "-f", "/dev/null"}
-	return []multiplexer{
-		{"direct", func(_ *bench, command string) []string { return []string{"sh", "-c", command} }},
-		{"tmux", func(_ *bench, command string) []string { return append(slices.Clone(tmux), "new-session", command) }},
-		{"agent-init", (*bench).sessionArgv},
-	}
 }
 
 // terminal is the near end of one, with what runs on it.
@@ -120,17 +114,16 @@ func (t *terminal) read(deadline time.Time) []byte {
 	}
 }
 
-// until reads until the text has come, and returns how much that was.
-func (t *terminal) until(text string) (n int) {
+// until reads until the text has come.
+func (t *terminal) until(text string) {
 	var last []byte
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		got := t.read(deadline)
 		if got == nil {
 			t.b.Fatalf("%v: %q did not come; at last %q", t.cmd.Args, text, last[max(0, len(last)-300):])
 		}
-		n += len(got)
 		if last = append(last, got...); bytes.Contains(last, []byte(text)) {
-			return n
+			return
 		}
 		last = slices.Clone(last[max(0, len(last)-1000):])
 	}
@@ -169,45 +162,34 @@ func (t *terminal) echo() []float64 {
 	return all
 }
 
-func measureSession(b *bench) {
-	b.report.heading("A session: a terminal of %d×%d", sessionCols, sessionRows)
-	dir, err := os.MkdirTemp("", "agent-init-session-")
-	if err != nil {
-		b.Fatalf("%v", err)
+// echoOf is the median of the time from a keystroke to its echo, by a cat on a terminal in raw mode.
+func echoOf(m multiplexer) func(*bench) float64 {
+	return func(b *bench) float64 {
+		t := b.open(m(b, "stty raw -echo; printf rea; printf dy; exec cat"))
+		defer t.close()
+		t.until("ready")
+		t.quiet()
+		return percentile(t.echo(), 0.5)
 	}
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		b.Fatalf("%v", err)
-	}
-	socket := "agent-init-bench-" + strconv.Itoa(os.Getpid())
-	b.Cleanup(func() { _ = exec.Command("tmux", "-L", socket, "kill-server").Run() })
-	subjects := multiplexers(socket)
-	b.measureEcho(subjects)
-	file := b.textFile(dir)
-	attached := b.measureCat(subjects, file, dir)
-	b.measureDetached(file, dir, socket, attached)
-	b.measureFull(file, dir)
 }
 
-func (b *bench) measureEcho(subjects []multiplexer) {
-	found := map[string][]float64{}
-	for range catRounds { // in turns, so that a busy moment hits all
-		for _, s := range subjects {
-			t := b.open(s.argv(b, "stty raw -echo; printf rea; printf dy; exec cat"))
-			t.until("ready")
-			t.quiet()
-			found[s.name] = append(found[s.name], t.echo()...)
-			t.close()
+// catIn is how fast a program can print while somebody looks, in MB a second.
+func catIn(m multiplexer) func(*bench) float64 {
+	return func(b *bench) float64 {
+		dir, err := os.MkdirTemp("", "agent-init-session-")
+		if err != nil {
+			b.Fatalf("%v", err)
 		}
+		b.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if err := os.Chmod(dir, 0o777); err != nil {
+			b.Fatalf("%v", err)
+		}
+		out := filepath.Join(dir, "took")
+		t := b.open(m(b, catting(b.textFile(dir), out)))
+		defer t.close()
+		t.until(lastLine)
+		return b.rate(out)
 	}
-	for _, s := range subjects {
-		slices.Sort(found[s.name])
-		v := found[s.name]
-		f := b.report.figure("keystroke to echo, "+s.name+", median", fmt.Sprintf("%.3f ms", percentile(v, 0.5)), "")
-		f.note("p90 %.3f ms, p99 %.3f ms", percentile(v, 0.9), percentile(v, 0.99))
-	}
-	r := ratio(percentile(found["agent-init"], 0.5), percentile(found["tmux"], 0.5))
-	b.report.figure("  agent-init to tmux", times(r), "≤ 1×").met(r <= 1)
 }
 
 // textFile writes lines of text of different lengths.
@@ -251,85 +233,4 @@ func (b *bench) rate(out string) float64 {
 	}
 	b.Fatalf("%s was not written", out)
 	return 0
-}
-
-// measureCat reports how fast a program can print while somebody looks.
-func (b *bench) measureCat(subjects []multiplexer, file, dir string) float64 {
-	rates := map[string][]float64{}
-	reached := map[string]int{}
-	for i := range catRounds {
-		for _, s := range subjects {
-			out := filepath.Join(dir, fmt.Sprintf("attached-%s-%d", s.name, i))
-			t := b.open(s.argv(b, catting(file, out)))
-			reached[s.name] = t.until(lastLine)
-			rates[s.name] = append(rates[s.name], b.rate(out))
-			t.close()
-		}
-	}
-	for _, s := range subjects {
-		b.report.figure("cat of 100 MB, "+s.name, fmt.Sprintf("%.0f MB/s", median(rates[s.name])), "").
-			note("%.1f MB reached the terminal", float64(reached[s.name])/1e6)
-	}
-	own := median(rates["agent-init"])
-	r := ratio(own, median(rates["tmux"]))
-	b.report.figure("  agent-init to tmux", times(r), "≥ 1.2×").met(r >= 1.2)
-	r = ratio(own, median(rates["direct"]))
-	b.report.figure("  agent-init to direct", times(r), "≥ 0.75×").met(r >= 0.75)
-	return own
-}
-
-// measureDetached reports how fast a program can print while nobody looks.
-func (b *bench) measureDetached(file, dir, socket string, attached float64) {
-	var own, other []float64
-	for i := range catRounds {
-		out := filepath.Join(dir, fmt.Sprintf("detached-tmux-%d", i))
-		if err := exec.Command("tmux", "-L", socket, "-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(sessionCols), "-y", strconv.Itoa(sessionRows), catting(file, out)).Run(); err != nil {
-			b.Fatalf("tmux: %v", err)
-		}
-		other = append(other, b.rate(out))
-		_ = exec.Command("tmux", "-L", socket, "kill-server").Run()
-		out = filepath.Join(dir, fmt.Sprintf("detached-own-%d", i))
-		cmd := b.detached(catting(file, out))
-		own = append(own, b.rate(out))
-		b.end(cmd)
-	}
-	b.report.figure("cat of 100 MB, nobody attached", fmt.Sprintf("%.0f MB/s", median(own)), "≥ attached").met(median(own) >= attached).
-		note("tmux %.0f MB/s", median(other))
-}
-
-func (b *bench) detached(command string) *exec.Cmd {
-	argv := b.sessionArgv(command)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = plainEnvironment()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		b.Fatalf("%v", err)
-	}
-	return cmd
-}
-
-// measureFull reports the memory with one window whose scrollback is full.
-func (b *bench) measureFull(file, dir string) {
-	out := filepath.Join(dir, "full")
-	cmd := b.detached(catting(file, out))
-	defer b.end(cmd)
-	b.rate(out)
-	time.Sleep(idleTime)
-	keeper := b.children(cmd.Process.Pid)
-	if len(keeper) != 1 {
-		b.Fatalf("no PID 1: %v", keeper)
-	}
-	pid1, server := b.usage(keeper[0]), usage{}
-	for _, pid := range b.children(keeper[0]) {
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.Contains(string(args), "__sessions") {
-			server = b.usage(pid)
-		}
-	}
-	if server.rss == 0 {
-		b.Fatalf("PID 1 has no session server")
-	}
-	sum := pid1.rss + server.rss
-	b.report.figure("resident, one window of 200×50 and 10,000 lines of scrollback", mib(sum), "≤ 40 MiB").met(sum <= sessionGoal).
-		note("PID 1 %s, session server %s (of it private and dirty %s)", mib(pid1.rss), mib(server.rss), mib(server.private))
 }

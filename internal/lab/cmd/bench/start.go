@@ -1,23 +1,20 @@
 package main
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	_ "embed"
 
+	"fmt"
+
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
 const (
-	dnsLatency   = 20 * time.Millisecond
-	startRounds  = 9
-	scriptRounds = 3
-	scriptNames  = 100
-	startGoal    = 60 * time.Millisecond
+	dnsLatency  = 20 * time.Millisecond
+	scriptNames = 100
 )
 
 // firewallScript is what is often used instead: see its head.
@@ -30,15 +27,15 @@ var firewallScript []byte
 const (
 	clock  = `echo $EPOCHREALTIME`
 	before = clock + `; exec "$@"`
+	// answering says so once a server accepts.
+	answering = clock + `; "$@" & until (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null; do sleep 0.002; done; ` + clock
 )
 
-// timed runs args as the PID 1 of the box, followed by a shell that says when it
-// began; it returns the time from the exec of args to the exec of that shell
-// (which includes the shell's own start; see bareStart) and what was said on
-// standard error.
-func (b *bench) timed(box *lab.Box, args ...string) (time.Duration, string) {
-	args = append([]string{"bash", "-c", before, "bash"}, args...)
-	r := box.Run(lab.Cmd{Args: append(args, "bash", "-c", clock), Timeout: time.Minute})
+// timed runs a script of bash in the box as PID 1, and returns the time between the two that it says.
+func (b *bench) timed(box *lab.Box, script string, args ...string) time.Duration {
+	b.lab.DNS.SetLatency(dnsLatency)
+	defer b.lab.DNS.SetLatency(0)
+	r := box.Run(lab.Cmd{Args: append([]string{"bash", "-c", script, "bash"}, args...), Timeout: time.Minute})
 	lines := strings.Fields(r.Stdout)
 	if r.Code != 0 || len(lines) != 2 {
 		b.Fatalf("a measured start failed: %s", r)
@@ -50,127 +47,48 @@ func (b *bench) timed(box *lab.Box, args ...string) (time.Duration, string) {
 			b.Fatalf("a time of a measured start: %v", err)
 		}
 	}
-	return time.Duration((at[1] - at[0]) * float64(time.Second)), r.Stderr
+	return time.Duration((at[1] - at[0]) * float64(time.Second))
 }
 
-// starts holds the times of one kind of start.
-type starts struct {
-	label string
-	box   func() *lab.Box // a fresh one each time, as containers are: nothing is left of the start before
-	args  []string
-
-	took  []time.Duration
-	steps map[string][]time.Duration
-	order []string
+// start is the time from the exec of args to the exec of the agent, in a box like those of a container that was just
+// made. The agent is a shell that tells the time; what it takes to start is subtracted.
+func (b *bench) start(box *lab.Box, args ...string) float64 {
+	agent := []string{"bash", "-c", clock}
+	bare := b.timed(b.lab.NewBox(lab.BoxOptions{}), before, agent...)
+	return millis(b.timed(box, before, append(args, agent...)...) - bare)
 }
 
-func (s *starts) add(took time.Duration, stderr string) {
-	s.took = append(s.took, took)
-	for _, st := range parseSteps(stderr) {
-		if s.steps == nil {
-			s.steps = map[string][]time.Duration{}
-		}
-		if s.steps[st.name] == nil {
-			s.order = append(s.order, st.name)
-		}
-		s.steps[st.name] = append(s.steps[st.name], st.took)
-	}
-}
-
-func measureStart(b *bench) {
-	b.lab.DNS.SetLatency(dnsLatency)
-	defer b.lab.DNS.SetLatency(0)
-	bare := &starts{label: "nothing", box: func() *lab.Box { return b.lab.NewBox(lab.BoxOptions{}) }}
-	kinds := []*starts{bare}
-	bySize := map[int]*starts{}
+func slowestStart(b *bench) (most float64) {
 	for _, n := range []int{10, 100, 1000, maxNames} {
-		s := &starts{box: func() *lab.Box { return b.confined(n) }, args: []string{"agent-init", "run", "--log-level", "info", "--"}}
-		bySize[n] = s
-		kinds = append(kinds, s)
+		most = max(most, b.start(b.confined(n), "agent-init", "run", "--"))
 	}
-	script4, script := b.script("4"), b.script("46")
-
-	for round := range startRounds {
-		for _, k := range kinds {
-			k.add(b.timed(k.box(), k.args...))
-		}
-		// The scripts in between, so that all see the same load.
-		if round%(startRounds/scriptRounds) == 0 {
-			script4.add(b.timed(script4.box(), script4.args...))
-			script.add(b.timed(script.box(), script.args...))
-		}
-	}
-
-	// The shell that tells the time takes a while to start, everywhere.
-	shell := median(bare.took)
-	net := func(s *starts) time.Duration { return median(s.took) - shell }
-	r := b.report
-	r.heading("Start: from exec of `agent-init run` to exec of the agent, self-test included, DNS at %v", dnsLatency)
-	for _, n := range []int{10, 100, 1000, maxNames} {
-		s := bySize[n]
-		f := r.figure(fmt.Sprintf("allowlist of %s names", thousands(n)), ms(net(s)), "").
-			note("%s…%s", ms(slices.Min(s.took)-shell), ms(slices.Max(s.took)-shell))
-		if n == scriptNames {
-			f.goal = fmt.Sprintf("≤ %v and the DNS server's %v", startGoal, dnsLatency)
-			f.met(net(s) <= startGoal+dnsLatency)
-		}
-	}
-	grow := ratio(net(bySize[maxNames]), net(bySize[10]))
-	r.figure("10,000 names : 10 names", times(grow), "≤ 1.2×").met(grow <= 1.2)
-	agent := net(bySize[scriptNames])
-	r.figure("shell script, 100 names, IPv4 only", ms(net(script4)), "").note("getent ahostsv4, one iptables each")
-	r.figure("shell script, 100 names, IPv4 and IPv6", ms(net(script)), "").note("getent ahosts, one iptables or ip6tables per address")
-	x4, x := ratio(net(script4), agent), ratio(net(script), agent)
-	r.figure("agent-init is faster than the IPv4-only script", times(x4), "≥ 20×").met(x4 >= 20)
-	r.figure("agent-init is faster than the whole script", times(x), "≥ 20×").met(x >= 20)
-
-	r.heading("Where a start's time goes (medians of each step)")
-	small, large := bySize[10], bySize[maxNames]
-	sum := time.Duration(0)
-	for _, name := range large.order {
-		if name == "confined" {
-			continue
-		}
-		sum += median(large.steps[name])
-		r.figure(name, ms(median(large.steps[name])), "").note("with 10 names %s", ms(median(small.steps[name])))
-	}
-	r.figure("before and after the steps", ms(net(large)-median(large.steps["confined"])), "").
-		note("with 10 names %s", ms(net(small)-median(small.steps["confined"])))
+	return most
 }
 
-// script is the shell script in a box like those of agent-init.
-func (b *bench) script(families string) *starts {
-	var names strings.Builder
-	for i := range scriptNames {
-		fmt.Fprintln(&names, nameOf(i))
-	}
-	box := func() *lab.Box {
-		return b.lab.NewBox(lab.BoxOptions{
-			Caps: append(lab.DefaultCaps(), "NET_RAW"),
-			Files: []lab.File{
-				{Path: "/usr/local/bin/init-firewall.sh", Data: firewallScript, Mode: 0o755},
-				{Path: "/etc/names", Data: []byte(names.String())},
-			},
-		})
-	}
-	return &starts{box: box, args: []string{"/usr/local/bin/init-firewall.sh", families}}
+// startSquid is the time until squid accepts a connection, with as many names.
+func startSquid(b *bench) float64 {
+	p := squid(names(maxNames))
+	box := b.lab.NewBox(lab.BoxOptions{Files: p.files})
+	return millis(b.timed(box, answering, "sh", "-c", p.start))
 }
 
-type stepTime struct {
-	name string
-	took time.Duration
+// startScript is the shell script in a box like those of agent-init.
+func startScript(b *bench) float64 {
+	box := b.lab.NewBox(lab.BoxOptions{
+		Caps: append(lab.DefaultCaps(), "NET_RAW"),
+		Files: []lab.File{
+			{Path: "/usr/local/bin/init-firewall.sh", Data: firewallScript, Mode: 0o755},
+			{Path: "/etc/names", Data: []byte(names(scriptNames))},
+		},
+	})
+	return b.start(box, "/usr/local/bin/init-firewall.sh", "46")
 }
 
-// parseSteps reads what --log-level info says of each step of the start.
-func parseSteps(stderr string) []stepTime {
-	var out []stepTime
-	for line := range strings.Lines(stderr) {
-		head, took, ok := strings.Cut(strings.TrimSpace(line), " took=")
-		_, msg, ok2 := strings.Cut(head, "level=INFO msg=")
-		d, err := time.ParseDuration(took)
-		if ok && ok2 && err == nil {
-			out = append(out, stepTime{strings.Trim(msg, `"`), d})
-		}
+// names has one on each line.
+func names(n int) string {
+	var w strings.Builder
+	for i := range n {
+		fmt.Fprintln(&w, nameOf(i))
 	}
-	return out
+	return w.String()
 }

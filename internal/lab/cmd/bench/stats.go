@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -25,33 +24,18 @@ func percentile(sorted []float64, p float64) float64 {
 	return sorted[min(int(p*float64(len(sorted))), len(sorted)-1)]
 }
 
-func ratio[T ~int64 | ~float64](a, b T) float64 {
-	if b == 0 {
-		return 0
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", millis(d)) }
+
+// number writes three digits of v, or with commas all before the point.
+func number(v float64) string {
+	if v < 1000 {
+		return fmt.Sprintf("%.3g", v)
 	}
-	return float64(a) / float64(b)
-}
-
-func ms(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
-}
-
-func times(x float64) string {
-	if x >= 10 {
-		return fmt.Sprintf("%.1f×", x)
+	s := fmt.Sprint(int(v))
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
-	return fmt.Sprintf("%.2f×", x)
-}
-
-func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
-
-// thousands writes n with commas.
-func thousands(n int) string {
-	s := fmt.Sprint(n)
-	var parts []string
-	for len(s) > 3 {
-		parts = append([]string{s[len(s)-3:]}, parts...)
-		s = s[:len(s)-3]
-	}
-	return strings.Join(append([]string{s}, parts...), ",")
+	return s
 }
