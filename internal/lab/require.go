@@ -25,18 +25,15 @@ type TB interface {
 func Require(tb mustrun.TB) {
 	tb.Helper()
 	mustrun.Root(tb)
-	decide(tb, func(t parallel) { t.Parallel() })
-}
-
-// Alone is Require for a test that must not run beside others. The reason is for
-// people to read: it names what of the machine the test has for itself.
-func Alone(tb mustrun.TB, reason string) {
-	tb.Helper()
-	if reason == "" {
-		tb.Fatalf("a test that runs alone says why")
+	t, ok := tb.(parallel)
+	if !ok || strings.Contains(t.Name(), "/") {
+		return
 	}
-	decide(tb, func(parallel) {})
-	mustrun.Root(tb)
+	if _, before := beside.LoadOrStore(t, true); before {
+		return
+	}
+	t.Cleanup(func() { beside.Delete(t) })
+	t.Parallel()
 }
 
 // parallel is what a *testing.T has besides a TB.
@@ -46,18 +43,6 @@ type parallel interface {
 	Cleanup(func())
 }
 
-// decided has the tests that run beside others or alone, by now: a test may ask
-// more than once, and testing.T must be told no more than once.
-var decided sync.Map
-
-func decide(tb mustrun.TB, do func(parallel)) {
-	t, ok := tb.(parallel)
-	if !ok || strings.Contains(t.Name(), "/") {
-		return
-	}
-	if _, before := decided.LoadOrStore(t, true); before {
-		return
-	}
-	t.Cleanup(func() { decided.Delete(t) })
-	do(t)
-}
+// beside has the tests that run beside others by now: a test may ask more than once, and testing.T must be told no more
+// than once.
+var beside sync.Map

@@ -39,7 +39,7 @@
 // Names:
 //
 //	resolve NAME             by resolv.conf and hosts; ok if there is an address
-//	dns SERVER NAME TYPE     a query; ok if NOERROR with an answer. -tcp, -edns CODE:HEX, -bufsize, -hold D (keep the socket),
+//	dns SERVER NAME TYPE     a query; ok if NOERROR with an answer. -tcp, -edns CODE:HEX, -hold D (keep the socket),
 //	                         -opcode, -class, -norecurse, -raw HEX (that instead of a query; NAME and TYPE are left out),
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
@@ -50,7 +50,7 @@
 //	                         ok if all were answered
 //	upgrade URL              to a protocol that echoes; ok if -n N messages came back;
 //	                         -frames HEX: these frames of a WebSocket instead, ok if the server closed in its turn
-//	speak HOST               -esc TEXT over TLS, as it is, -protocol NAME; ok if an answer of 200 came
+//	speak HOST               -esc TEXT over TLS, as it is; ok if an answer of 200 came
 //	frames HOST              HTTP/2 by the frame: -field "NAME: VALUE"… (with escapes) and -esc BODY are a request, -split has each field in a
 //	                         frame of its own; before it -flood KIND (reset, continuation, bomb, settings, ping, empty), -n N frames; ok if it was answered by 200
 //	fill URL                 posts without an end, each over a connection of HTTP/2 of its own, -n N at once; ok if nobody takes any more of them

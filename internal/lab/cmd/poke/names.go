@@ -67,7 +67,6 @@ func query(args []string) (detail, error) {
 	fs.DurationVar(&q.timeout, "timeout", 3*time.Second, "for each")
 	fs.DurationVar(&q.hold, "hold", 0, "keep the socket so long")
 	edns := fs.String("edns", "", "CODE:HEX, an EDNS option")
-	bufsize := fs.Uint("bufsize", 1232, "EDNS buffer size; 0: no EDNS")
 	opcode := fs.Int("opcode", dns.OpcodeQuery, "")
 	class := fs.Uint("class", dns.ClassINET, "")
 	noRecurse := fs.Bool("norecurse", false, "clear RD")
@@ -111,11 +110,9 @@ func query(args []string) (detail, error) {
 		m.Id, m.RecursionDesired, m.Opcode = dns.Id(), !*noRecurse, *opcode
 		name := dns.Fqdn(strings.ReplaceAll(a[1], "{n}", strconv.Itoa(i)))
 		m.Question = []dns.Question{{Name: name, Qtype: qtype, Qclass: uint16(*class)}}
-		if *bufsize > 0 {
-			m.SetEdns0(uint16(*bufsize), false)
-			if option != nil {
-				m.IsEdns0().Option = append(m.IsEdns0().Option, option)
-			}
+		m.SetEdns0(1232, false)
+		if option != nil {
+			m.IsEdns0().Option = append(m.IsEdns0().Option, option)
 		}
 		return m
 	}

@@ -138,8 +138,8 @@ func serveSOCKS(c net.Conn) (string, error) {
 		_, _ = io.ReadFull(c, b)
 		return b
 	}
-	hello := read(3)
-	_, _ = c.Write([]byte{5, hello[2]})
+	read(int(read(2)[1])) // the ways to authenticate, of which one is taken
+	_, _ = c.Write([]byte{5, 2})
 	if login := read(2 + 4 + 1 + 6); string(login) != "\x01\x04user\x06secret" {
 		return "", fmt.Errorf("login %q", login)
 	}

@@ -58,12 +58,11 @@ func speak(args []string) (detail, error) {
 	fs := flags("speak")
 	s.options.register(fs, "")
 	s.security.register(fs)
-	protocol := fs.String("protocol", "http/1.1", "that TLS agrees on")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := s.open(a[0], *protocol)
+	conn, err := s.open(a[0], "http/1.1")
 	if err != nil {
 		return nil, err
 	}
