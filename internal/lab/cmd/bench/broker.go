@@ -80,7 +80,7 @@ func ofGateways(measure asked) (peers []peer) {
 
 var reverseConfig = `defaults
   mode http
-  timeout connect 5s
+  timeout connect 60s
   timeout client 15m
   timeout server 15m
   maxconn 5000
