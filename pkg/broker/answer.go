@@ -1,12 +1,11 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -25,38 +24,24 @@ var (
 	errTold   = errors.New("the answer was shorter or longer than it said")
 )
 
-// answering begins an answer. The connection is nobody else's by now, and is closed at the end. It is not ok if all is
-// over already.
-func (x *exchange) answering() (a *answer, ok bool) {
-	a = &answer{x: x, conn: x.caller, ctx: x.ctx, moved: x.hold.Moved}
+// answering begins an answer.
+func (x *exchange) answering() *answer {
+	a := &answer{x: x, ctx: x.ctx, moved: x.hold.Moved}
 	a.silence = time.AfterFunc(x.proxy.idle, func() { x.cancel(errSilent) })
-	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { x.cancel(errHungUp) })
-	a.end = func() {
-		a.silence.Stop()
-		x.body.drop()
-		forget()
-		if x.up != nil {
-			x.caller.refusing.Store(true) // the server may have had enough of it before its end
-		}
-		x.caller.Close()
-		x.leave()
-	}
-	if unseen != nil {
-		a.fail(refusal("busy", "the kernel watches no more connections"))
-		return nil, false
-	}
-	return a, true
+	return a
 }
 
 // forward asks the API and passes its answer on.
 func (x *exchange) forward(out *http.Request) {
-	a, ok := x.answering()
-	if ok && x.way.registry != nil {
-		out, ok = x.consult(a, out)
+	a := x.answering()
+	defer a.silence.Stop()
+	if x.way.registry != nil {
+		var ok bool
+		if out, ok = x.consult(a, out); !ok {
+			return
+		}
 	}
-	if ok {
-		a.ask(out)
-	}
+	a.ask(out)
 }
 
 // ask sends a request, and has its answer passed on.
@@ -73,7 +58,7 @@ func (a *answer) ask(out *http.Request) {
 		if early := x.up.no(); early != nil && n.What != gone {
 			n = early
 		}
-		a.fail(n)
+		x.refuse(n)
 		return
 	}
 	x.goal.key.Blank(x.event.Method, resp)
@@ -82,13 +67,13 @@ func (a *answer) ask(out *http.Request) {
 	x.event.FirstByte = time.Since(x.began)
 	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
 		resp.Body.Close()
-		a.fail(strange(x.goal, s))
+		x.refuse(strange(x.goal, s))
 		return
 	}
 	if resp.StatusCode == http.StatusUnauthorized && x.way.route.Shape == route.GitShape {
 		// git would ask for a password, which nobody has.
 		resp.Body.Close()
-		a.fail(refusal("server", fmt.Sprintf("%s wants another credential for this repository than route %s has",
+		x.refuse(refusal("server", fmt.Sprintf("%s wants another credential for this repository than route %s has",
 			x.goal.up.place.host, x.way.route.Name)))
 		return
 	}
@@ -96,8 +81,7 @@ func (a *answer) ask(out *http.Request) {
 		a.batch(resp)
 		return
 	}
-	// A stream may last for minutes. A goroutine of its own has a small stack: this one's has grown by asking.
-	go a.pass(resp)
+	a.pass(resp)
 }
 
 // strange is about a status that no client may act on.
@@ -108,45 +92,35 @@ func strange(g goal, status int) *no {
 
 // pass passes an answer on, and ends the exchange.
 func (a *answer) pass(resp *http.Response) {
-	defer a.end()
 	defer resp.Body.Close()
 	x := a.x
 	a.meter = judge.NewMeter(x.endpoint.Body, resp.Header.Get("Content-Type"))
 	defer a.untilEnd()()
-	if err := a.send(resp); err != nil && a.ctx.Err() == nil {
+	err := a.send(resp)
+	if err != nil && a.ctx.Err() == nil {
 		x.proxy.config.Log.Debug("an answer of a route ended early", "route", x.event.Route)
 	} else if n := x.ended(); err != nil && n != nil {
 		x.event.Refused = n.What + ": " + n.Text
 	}
 	x.count(resp.StatusCode, a.meter)
+	if err != nil {
+		x.abort(resp.StatusCode)
+	}
 	x.over(resp.StatusCode)
 }
 
 // untilEnd has writes fail once ctx is over: the client may not read what comes.
 func (a *answer) untilEnd() (stop func() bool) {
 	a.passing = true
-	return context.AfterFunc(a.ctx, func() { a.conn.SetWriteDeadline(time.Unix(1, 0)) })
-}
-
-// fail answers in the place of the API.
-func (a *answer) fail(n *no) {
-	defer a.end()
-	status, head, body := a.x.say(n)
-	if n.What == gone || a.write(append(headOf(status, head), body...)) != nil {
-		status = 0
-	}
-	a.x.over(status)
+	return context.AfterFunc(a.ctx, func() { a.x.control.SetWriteDeadline(time.Unix(1, 0)) })
 }
 
 // answer passes one answer on.
 type answer struct {
 	x       *exchange
-	conn    net.Conn
 	ctx     context.Context
-	end     func()
 	silence *time.Timer
 	meter   *judge.Meter
-	chunked bool
 	passing bool      // what is written is what a server says: nothing of it follows the end of ctx
 	moved   func(int) // what is held goes; the answer is the broker's own
 }
@@ -154,44 +128,43 @@ type answer struct {
 // send writes the head, and then the body as it comes.
 func (a *answer) send(resp *http.Response) error {
 	head := a.x.back(resp.Header)
-	resp.Header = nil // likewise
+	resp.Header = nil // the transport holds the answer for as long as it lasts
 	bodiless := a.x.event.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent
-	switch {
-	case bodiless:
-	case resp.ContentLength >= 0:
+	if !bodiless && resp.ContentLength >= 0 {
 		head.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
-	default:
-		a.chunked = true
-		head.Set("Transfer-Encoding", "chunked")
 	}
-	if err := a.write(headOf(resp.StatusCode, head)); err != nil || bodiless {
+	if err := a.begin(resp.StatusCode, head); err != nil || bodiless {
 		return err
 	}
 	if err := a.copy(resp.Body); err != nil {
 		return err
 	}
-	if a.chunked {
-		return a.write([]byte("0\r\n\r\n"))
-	}
-	if a.x.event.Received != resp.ContentLength {
+	if resp.ContentLength >= 0 && a.x.event.Received != resp.ContentLength {
 		return errTold
 	}
 	return nil
 }
 
+// begin writes the head of an answer.
+func (a *answer) begin(status int, head http.Header) error {
+	h := a.x.w.Header()
+	h["Content-Type"], h["Date"] = nil, nil // else net/http adds some
+	maps.Copy(h, head)
+	a.x.w.WriteHeader(status)
+	return a.write(nil)
+}
+
+// write passes b on at once.
 func (a *answer) write(b []byte) error {
-	a.conn.SetWriteDeadline(time.Now().Add(a.x.proxy.idle))
+	a.x.control.SetWriteDeadline(time.Now().Add(a.x.proxy.idle))
 	if a.passing && a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
-	_, err := a.conn.Write(b)
-	return err
+	if _, err := a.x.w.Write(b); err != nil {
+		return err
+	}
+	return a.x.control.Flush()
 }
-
-const (
-	chunkHead = len("ffff\r\n") // in front of what is read
-	chunkTail = len("\r\n")
-)
 
 // copy passes each part on as it comes.
 func (a *answer) copy(body io.Reader) error {
@@ -199,12 +172,12 @@ func (a *answer) copy(body io.Reader) error {
 	defer buf.Free()
 	for {
 		b := buf.Bytes()
-		n, err := body.Read(b[chunkHead : len(b)-chunkTail])
+		n, err := body.Read(b)
 		a.silence.Reset(a.x.proxy.idle)
 		if n > 0 {
 			a.x.event.Received += int64(n)
-			a.meter.Write(b[chunkHead : chunkHead+n])
-			if err := a.write(a.framed(b, n)); err != nil {
+			a.meter.Write(b[:n])
+			if err := a.write(b[:n]); err != nil {
 				return err
 			}
 		}
@@ -214,21 +187,8 @@ func (a *answer) copy(body io.Reader) error {
 		case err != nil:
 			return err
 		}
-		buf.Fit(n, n == len(b)-chunkHead-chunkTail)
+		buf.Fit(n, n == len(b))
 	}
-}
-
-// framed is what the first n bytes behind a chunk's head are on the wire (RFC 9112, 7.1).
-func (a *answer) framed(b []byte, n int) []byte {
-	if !a.chunked {
-		return b[chunkHead : chunkHead+n]
-	}
-	var size [chunkHead]byte
-	line := append(strconv.AppendUint(size[:0], uint64(n), 16), '\r', '\n')
-	start := chunkHead - len(line)
-	copy(b[start:], line)
-	copy(b[chunkHead+n:], "\r\n")
-	return b[start : chunkHead+n+chunkTail]
 }
 
 // back takes those headers of the API's that pass. None repeats the credential, or leads past the route.
@@ -242,13 +202,4 @@ func (x *exchange) back(from http.Header) http.Header {
 		}
 	}
 	return h
-}
-
-// headOf is the head of an answer. http.Header has it that no value breaks out of its line.
-func headOf(status int, h http.Header) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	h.Write(&b)
-	b.WriteString("Connection: close\r\n\r\n")
-	return b.Bytes()
 }

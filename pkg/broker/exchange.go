@@ -17,6 +17,9 @@ type exchange struct {
 	way      *way
 	endpoint *route.Endpoint
 	caller   *caller
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	forget   func() bool // that the client may hang up
 	began    time.Time
 	event    Event
 
@@ -47,49 +50,42 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		return
 	}
-	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller)}
+	x := &exchange{
+		proxy: s, caller: r.Context().Value(callerKey{}).(*caller), w: w, control: http.NewResponseController(w), began: time.Now(),
+	}
 	x.caller.head.Over()
 	x.hold = s.bodies.room.Hold(x.giveWay)
 	x.body = &held{hold: x.hold}
 	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
-	table := s.flows.Begin(x)
-	onward := false
-	defer func() {
-		if !onward {
-			x.body.drop()
-			x.leave()
-		}
-	}()
-	n := x.admit(table, r)
+	x.watch(r)
+	defer x.leave()
+	n := x.admit(s.flows.Begin(x), r)
 	if n == nil {
-		n = x.judge(w, r)
+		n = x.judge(r)
 	}
-	streams := n == nil && x.endpoint.Body.Streams()
+	if n == nil && x.endpoint.Body.Streams() {
+		x.upload(r)
+		return
+	}
 	var out *http.Request
-	if n == nil && !streams {
+	if n == nil {
 		var err error
 		if out, err = x.request(r); err != nil {
 			n = unclear(err)
 		}
 	}
 	if n != nil {
-		x.body.drop()
-		x.refuse(w, n)
+		x.refuse(n)
 		return
 	}
-	// From here on the buffers that net/http has for a connection are free. What came behind the request is nobody's.
-	_, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		x.over(0)
-		return
-	}
-	onward = true
-	if streams {
-		go x.upload(r, buffered.Reader)
-	} else {
-		go x.forward(out)
-	}
+	x.forward(out)
+}
+
+// watch ends the exchange if the client hangs up. net/http notices that once the body is read, and takes an error of
+// reading the body for it.
+func (x *exchange) watch(r *http.Request) {
+	x.forget = context.AfterFunc(r.Context(), func() { x.cancel(errHungUp) })
 }
 
 // giveWay ends the exchange, of which others need the room. A body that was sent is worth less than that.
@@ -133,8 +129,7 @@ func (x *exchange) admit(t table, r *http.Request) *no {
 }
 
 // judge says whether what is asked may pass.
-func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
-	defer context.AfterFunc(r.Context(), func() { x.cancel(errHungUp) })()
+func (x *exchange) judge(r *http.Request) *no {
 	if err := x.hold.Take(x.ctx, room.Head(r)); err != nil {
 		return badBody(err)
 	}
@@ -154,7 +149,7 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 		return x.spend(r.Context())
 	}
 	bodies := x.proxy.bodies
-	err := x.body.read(x.ctx, r, bodies.wait, http.NewResponseController(w).SetReadDeadline)
+	err := x.body.read(x.ctx, r, bodies.wait, x.control.SetReadDeadline)
 	if err != nil {
 		return badBody(err)
 	}

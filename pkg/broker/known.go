@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -24,8 +23,8 @@ type known struct {
 func newKnown(x *exchange, r *http.Request) known {
 	k := known{way: x.way, method: r.Method, path: x.path, query: x.query, content: http.Header{}, body: x.endpoint.Body, to: x.endpoint.To}
 	for _, name := range []string{"Content-Type", "Content-Encoding"} {
-		for _, v := range r.Header[name] {
-			k.content.Add(name, strings.Clone(v)) // else all of the head is kept
+		if v := r.Header[name]; v != nil {
+			k.content[name] = v
 		}
 	}
 	return k
@@ -94,6 +93,8 @@ func (x *exchange) ended() (n *no) {
 
 // leave is called once, when a request is over.
 func (x *exchange) leave() {
+	x.forget()
+	x.body.drop()
 	x.cancel(nil)
 	x.hold.End()
 	x.proxy.flows.Over(x)

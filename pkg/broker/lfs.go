@@ -91,11 +91,11 @@ func (a *answer) batch(resp *http.Response) {
 	read := &room.Buffer{Hold: x.hold, Ctx: ctx, Most: maxBatch}
 	data, err := read.ReadAll(resp.Body)
 	if x.hold.Gave() {
-		a.fail(badBody(room.ErrFull))
+		x.refuse(badBody(room.ErrFull))
 		return
 	}
 	if turned := x.proxy.bodies.turn(a.ctx, x.proxy.bodies.trees); turned != nil {
-		a.fail(badBody(turned))
+		x.refuse(badBody(turned))
 		return
 	}
 	out, n := x.batch(data, err)
@@ -105,7 +105,7 @@ func (a *answer) batch(resp *http.Response) {
 	}
 	x.hold.Give(int64(cap(data)))
 	if n != nil {
-		a.fail(n)
+		x.refuse(n)
 		return
 	}
 	a.hand(&registry.Answer{Status: resp.StatusCode, Type: "application/vnd.git-lfs+json", Body: [][]byte{out}})

@@ -43,17 +43,17 @@ func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 	var failed *no
 	switch {
 	case errors.As(err, &refused):
-		a.fail(&no{Refusal: refused.Refusal})
+		x.refuse(&no{Refusal: refused.Refusal})
 	case errors.As(err, &failed):
-		a.fail(failed)
+		x.refuse(failed)
 	case err != nil:
-		a.fail(x.fault(a.ctx, x.goal, err))
+		x.refuse(x.fault(a.ctx, x.goal, err))
 	case got.File == nil:
 		a.hand(got)
 	default:
 		x.goal = x.way.to(got.File.To)
 		if n := x.learn(func() { x.known.to = got.File.To }); n != nil {
-			a.fail(n)
+			x.refuse(n)
 			return nil, false
 		}
 		// Of the first head, nothing goes on that was put on: this may be another host.
@@ -61,14 +61,14 @@ func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 		if err == nil {
 			return file, true
 		}
-		a.fail(refusal("path", err.Error()))
+		x.refuse(refusal("path", err.Error()))
 	}
 	return nil, false
 }
 
 // hand writes an answer that is the broker's own, and ends the exchange.
 func (a *answer) hand(got *registry.Answer) {
-	defer a.end()
+	x := a.x
 	defer a.untilEnd()()
 	size := 0
 	for _, b := range got.Body {
@@ -78,19 +78,24 @@ func (a *answer) hand(got *registry.Answer) {
 	if got.Type != "" {
 		head.Set("Content-Type", got.Type)
 	}
-	a.x.event.FirstByte = time.Since(a.x.began)
-	w := bufio.NewWriterSize(deadlined{a}, 8<<10) // the body has many small parts
-	w.Write(headOf(got.Status, head))
-	if a.x.event.Method != http.MethodHead {
+	x.event.FirstByte = time.Since(x.began)
+	err := a.begin(got.Status, head)
+	if err == nil && x.event.Method != http.MethodHead {
+		w := bufio.NewWriterSize(deadlined{a}, 8<<10) // the body has many small parts
 		for _, b := range got.Body {
 			n, _ := w.Write(b)
-			a.x.event.Received += int64(n)
+			x.event.Received += int64(n)
 		}
+		err = w.Flush()
 	}
-	if n := a.x.ended(); w.Flush() != nil && n != nil {
-		a.x.event.Refused = n.What + ": " + n.Text
+	if err == nil {
+		x.over(got.Status)
+		return
 	}
-	a.x.over(got.Status)
+	if n := x.ended(); n != nil {
+		x.event.Refused = n.What + ": " + n.Text
+	}
+	x.abort(got.Status)
 }
 
 // deadlined writes to who asked, who may be slow.

@@ -51,12 +51,7 @@ func New(c Config) *Proxy {
 func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	hangups, err := newHangups()
-	if err != nil {
-		return err
-	}
-	defer hangups.epoll.Close()
-	s := &serving{Proxy: p, ctx: ctx, hangups: hangups}
+	s := &serving{Proxy: p, ctx: ctx}
 	server := &http.Server{
 		Handler: s,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -68,18 +63,18 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 
 		DisableGeneralOptionsHandler: true, // it answers everybody
 	}
-	// A connection carries one request: nothing is smuggled past the judge behind it, and a stream holds no buffers.
+	// A connection carries one request: nothing is smuggled past the judge behind it.
 	server.SetKeepAlivesEnabled(false)
-	failed := make(chan error, len(listeners)+2)
+	failed := make(chan error, len(listeners)+1)
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(listener{Listener: l, ctx: ctx, all: p.callers}) }()
 	}
-	go func() { failed <- hangups.serve() }()
 	inspected := make(chan struct{})
 	go func() {
 		defer close(inspected)
 		failed <- p.inspected.Serve(ctx)
 	}()
+	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
@@ -99,8 +94,7 @@ type callerKey struct{}
 // serving is a proxy between its begin and its end.
 type serving struct {
 	*Proxy
-	ctx     context.Context
-	hangups *hangups
+	ctx context.Context
 
 	entry sync.Mutex
 	under sync.WaitGroup // requests under way

@@ -2,8 +2,10 @@ package broker
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/broker/room"
@@ -65,15 +67,31 @@ func (x *exchange) say(n *no) (status int, head http.Header, body []byte) {
 	return status, head, body
 }
 
-// refuse answers a request that goes no further, while net/http has the connection.
-func (x *exchange) refuse(w http.ResponseWriter, n *no) {
+// refuse answers in the place of the API.
+func (x *exchange) refuse(n *no) {
+	x.body.drop()
 	status, head, body := x.say(n)
-	for name, v := range head {
-		w.Header()[name] = v
+	if n.What == gone {
+		x.abort(0)
 	}
 	x.caller.refusing.Store(true)
-	w.WriteHeader(status)
-	w.Write(body)
-	http.NewResponseController(w).Flush() // whoever records takes their time
+	x.own(status, head, body)
+}
+
+// own writes an answer that is the broker's own.
+func (x *exchange) own(status int, head http.Header, body []byte) {
+	maps.Copy(x.w.Header(), head)
+	x.control.SetWriteDeadline(time.Now().Add(x.proxy.idle))
+	x.w.WriteHeader(status)
+	x.w.Write(body)
+	if x.control.Flush() != nil { // before it is recorded, which may take a while
+		status = 0
+	}
 	x.over(status)
+}
+
+// abort ends an exchange whose client is to see that the answer is not whole.
+func (x *exchange) abort(status int) {
+	x.over(status)
+	panic(http.ErrAbortHandler)
 }

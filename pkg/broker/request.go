@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +17,6 @@ var errUnclear = errors.New("the address could be read in two ways")
 // caller's goes on.
 func (x *exchange) request(r *http.Request) (*http.Request, error) {
 	h := judge.PassHeaders(&x.way.route, r.Header)
-	for name, v := range h {
-		h[name] = slices.Clone(v) // the slices of a head are one, and would keep all of it
-	}
 	x.goal = x.way.to(x.endpoint.To)
 	out, err := x.goal.request(r.Method, x.path, x.query, h)
 	if err != nil {

@@ -1,13 +1,11 @@
 package broker
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"strconv"
 	"sync"
@@ -23,6 +21,7 @@ import (
 type upload struct {
 	x     *exchange
 	a     *answer
+	r     *http.Request
 	came  incoming  // what is left of the body
 	from  io.Reader // the same unpacked
 	ahead []byte    // read before anything went on
@@ -32,42 +31,37 @@ type upload struct {
 	sent  atomic.Int64
 	fault atomic.Pointer[no] // why it ended early
 
+	reading sync.Mutex // held while the transport reads
+
 	mu     sync.Mutex // held while a deadline is set
 	closed bool
 }
 
-// continues tells a client to send what it has announced (RFC 9110, section 10.1.1). net/http has refused all else that
-// may be expected.
-const continues = "HTTP/1.1 100 Continue\r\n\r\n"
-
-// upload judges what a body begins with, and sends it on as it comes. What net/http has read of it is in buffered.
-func (x *exchange) upload(r *http.Request, buffered *bufio.Reader) {
-	a, ok := x.answering()
-	if !ok {
-		return
-	}
-	u := &upload{x: x, a: a, limit: maxUpload}
+// upload judges what a body begins with, and sends it on as it comes.
+func (x *exchange) upload(r *http.Request) {
+	a := x.answering()
+	defer a.silence.Stop()
+	x.forget() // until the body has come: its end may be a refusal, or no end of the client's
+	u := &upload{x: x, a: a, r: r, limit: maxUpload}
 	if x.endpoint.Body == route.GitUpload {
 		u.limit = route.MaxBody
 	}
 	x.up = u
+	defer u.end()
+	x.control.EnableFullDuplex() // a server may answer before it has the body
 	context.AfterFunc(a.ctx, func() {
 		if x.ended() != nil {
 			u.Close() // the transport returns no sooner than its read does
 		}
 	})
-	if r.Header.Get("Expect") != "" && a.write([]byte(continues)) != nil {
-		a.fail(refusal(gone, errHungUp.Error()))
-		return
-	}
-	push, n := u.begin(a.ctx, r, buffered)
+	push, n := u.begin(a.ctx)
 	if n != nil {
-		a.decline(u, push, n)
+		u.decline(push, n)
 		return
 	}
 	out, err := x.request(r)
 	if err != nil {
-		a.fail(unclear(err))
+		x.refuse(unclear(err))
 		return
 	}
 	switch {
@@ -83,14 +77,11 @@ func (x *exchange) upload(r *http.Request, buffered *bufio.Reader) {
 
 // begin reads ahead: the commands of a push, which are judged, and a small body whole. That one can be sent again if the
 // server has gone away meanwhile, and goes with its length, since not every server takes one without.
-func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Reader) (push *judge.Push, n *no) {
-	u.came.from = &exactly{from: buffered, left: r.ContentLength}
-	if r.ContentLength < 0 {
-		u.came.from = httputil.NewChunkedReader(buffered)
-	}
+func (u *upload) begin(ctx context.Context) (push *judge.Push, n *no) {
+	u.came.from = u.r.Body
 	u.until(u.x.proxy.bodies.wait)
 	var err error
-	if u.from, err = judge.Unpacked(r.Header.Get("Content-Encoding"), &u.came); err != nil {
+	if u.from, err = judge.Unpacked(u.r.Header.Get("Content-Encoding"), &u.came); err != nil {
 		return nil, u.bad(err)
 	}
 	ahead := &room.Buffer{Hold: u.x.hold, Ctx: ctx, Most: judge.MaxCommands + maxAhead}
@@ -119,6 +110,7 @@ func (u *upload) begin(ctx context.Context, r *http.Request, buffered *bufio.Rea
 	}
 	if u.room = int64(cap(u.ahead)); u.whole {
 		u.x.body.put(u.ahead)
+		u.over()
 	}
 	return push, nil
 }
@@ -160,7 +152,7 @@ func (u *upload) until(wait time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.closed {
-		u.x.caller.SetReadDeadline(time.Now().Add(wait))
+		u.x.control.SetReadDeadline(time.Now().Add(wait))
 	}
 }
 
@@ -174,15 +166,31 @@ func (u *upload) Read(b []byte) (n int, err error) {
 		}
 	} else {
 		u.until(u.x.proxy.idle)
+		u.reading.Lock()
 		n, err = u.from.Read(b)
+		u.reading.Unlock()
 	}
 	if sent := u.sent.Add(int64(n)); sent > u.limit {
 		err = errTooLarge
 	}
-	if u.a.silence.Reset(u.x.proxy.idle); err != nil && !errors.Is(err, io.EOF) {
+	u.a.silence.Reset(u.x.proxy.idle)
+	switch {
+	case errors.Is(err, io.EOF):
+		u.over()
+	case err != nil:
 		u.fault.CompareAndSwap(nil, u.bad(err))
 	}
 	return n, err
+}
+
+// over is for when the body has come: net/http reads on, to see whether the client hangs up.
+func (u *upload) over() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.closed {
+		u.closed = true
+		u.x.watch(u.r)
+	}
 }
 
 // Close ends a read that waits for the client: the transport waits for that.
@@ -190,8 +198,23 @@ func (u *upload) Close() error {
 	u.fault.CompareAndSwap(nil, &no{}) // what follows is no fault of the client's
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.closed {
+		return nil
+	}
 	u.closed = true
-	return u.x.caller.SetReadDeadline(time.Unix(1, 0))
+	return u.x.control.SetReadDeadline(time.Unix(1, 0))
+}
+
+// end has nobody wait for what is left of the body: the server may have had enough of it before its end. net/http would
+// lift the deadline for a read that it meets, and wait for the client.
+func (u *upload) end() {
+	u.mu.Lock()
+	u.closed = true
+	u.x.caller.refusing.Store(true)
+	u.x.control.SetReadDeadline(time.Unix(1, 0))
+	u.mu.Unlock()
+	u.reading.Lock()
+	defer u.reading.Unlock()
 }
 
 // no is why the body has ended early, nil if it has not.
@@ -213,7 +236,7 @@ const (
 )
 
 // decline answers in the place of the server, when the body has come: to a push in git's own words.
-func (a *answer) decline(u *upload, push *judge.Push, n *no) {
+func (u *upload) decline(push *judge.Push, n *no) {
 	var said []byte
 	if u.came.err == nil {
 		u.until(wasteTime)
@@ -223,34 +246,11 @@ func (a *answer) decline(u *upload, push *judge.Push, n *no) {
 		}
 	}
 	if said == nil {
-		a.fail(n)
+		u.x.refuse(n)
 		return
 	}
-	defer a.end()
-	a.x.event.Refused = n.What + ": " + n.Text
-	head := http.Header{
+	u.x.event.Refused = n.What + ": " + n.Text
+	u.x.own(http.StatusOK, http.Header{ // git reads the reasons nowhere else
 		"Content-Type": {"application/x-git-receive-pack-result"}, "Cache-Control": {"no-cache"}, "Content-Length": {strconv.Itoa(len(said))},
-	}
-	status := http.StatusOK // git reads the reasons nowhere else
-	if a.write(append(headOf(status, head), said...)) != nil {
-		status = 0
-	}
-	a.x.over(status)
-}
-
-// exactly reads so many bytes, and says so if there are fewer.
-type exactly struct {
-	from io.Reader
-	left int64
-}
-
-func (e *exactly) Read(b []byte) (int, error) {
-	if e.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := e.from.Read(b[:min(int64(len(b)), e.left)])
-	if e.left -= int64(n); errors.Is(err, io.EOF) && e.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
+	}, said)
 }
