@@ -40,7 +40,7 @@ build:
 # Where there are no containers but in an engine's virtual machine.
 HOSTS        = darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
 
-## host: what runs on a Mac and on Windows (agent-init launch and -C), at bin/host
+# host: what runs on a Mac and on Windows (agent-init launch and -C), at bin/host
 host:
 	@rm -rf bin/host && mkdir -p bin/host
 	@for host in $(HOSTS); do \
@@ -64,7 +64,7 @@ release: man host
 	@cd bin/release && sha256sum agent-init-* >SHA256SUMS
 	@cat bin/release/SHA256SUMS
 
-## reproducible: build the release twice, in two places, and compare
+# reproducible: build the release twice, in two places, and compare
 reproducible:
 	test/reproducible.sh
 
@@ -94,7 +94,7 @@ test-release: export PARALLEL = 2
 test-release:
 	@test/run.sh 2 test-places "test-agents test-images"
 
-## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
+# test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:
 	cd cmd/agent-init-exporter && CGO_ENABLED=1 $(GO) test -race -count=1 ./...
 
@@ -104,7 +104,7 @@ test-otel: build
 test-prepare:
 	@test/prepare.sh $(PREPARE)
 
-## test-unit: the tests that need neither a network of their own nor other people's programs; as root, all of them run
+# test-unit: the tests that need neither a network of their own nor other people's programs; as root, all of them run
 test-unit:
 	$(GO) test -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' ./...
 
@@ -130,7 +130,7 @@ test-checks: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
 	$(GO) test -count=1 -run '^TestMemory' ./pkg/broker
 
-## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
+# test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
 
 # The race detector sees the lab and the packages; the program under test runs on its own, so that one time is enough.
@@ -142,7 +142,7 @@ test-lab-xtables-legacy: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=xtables-legacy \
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(FILTER_LAB)' ./test/attack
 
-## test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
+# test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
 test-lab-modes: test-lab-up test-lab-sidecar
 
 # What the guard judges is the same code in both, which differ in where the keeper's processes and files are.
@@ -151,7 +151,7 @@ test-lab-up test-lab-sidecar: test-lab-%: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_MODE=$* \
 		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(MODE_LAB)' -skip 'E20|E23Late|LabGateway$(ONCE)' ./test/attack
 
-## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
+# stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: export AGENT_INIT_STRESS = 1
 stress: export AGENT_INIT_BIN = $(CURDIR)/bin/agent-init
 stress: build
@@ -160,7 +160,7 @@ stress: build
 
 SOAK        ?= 2h
 
-## soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
+# soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
 soak: build
 	AGENT_INIT_SOAK=$(SOAK) AGENT_INIT_SOAK_DIR=$(CURDIR)/bin/soak AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
 		$(GO) test -count=1 -timeout 0 -v -run '^TestLabSoak$$' ./test/attack
@@ -169,7 +169,7 @@ soak: build
 soak-docs:
 	$(GO) run ./internal/lab/cmd/soak -picture docs/soak.svg -page docs/stress.md bin/soak/soak.csv
 
-## test-container: the images, in a real engine of the test's own (needs root)
+# test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
 
@@ -180,19 +180,19 @@ test-claude: build
 test-devcontainer: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init PART=template test/places.sh devcontainer
 
-## test-images: the base images: Alpine's target, the languages, the other architecture's binary (needs root)
+# test-images: the base images: Alpine's target, the languages, the other architecture's binary (needs root)
 test-images: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/images.sh
 
-## test-agents: every agent's image, on a terminal and without, against the names that it may reach (needs root; gets the agents with npm)
+# test-agents: every agent's image, on a terminal and without, against the names that it may reach (needs root; gets the agents with npm)
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
 
-## test-places: where people start agents: Docker, devcontainers, Compose, Kubernetes, Podman; PLACES='charts cluster': the weekly ones (needs root)
+# test-places: where people start agents: Docker, devcontainers, Compose, Kubernetes, Podman; PLACES='charts cluster': the weekly ones (needs root)
 test-places: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/places.sh $(PLACES)
 
-## test-gvisor: inside of gVisor, under a runsc that is built once (needs root)
+# test-gvisor: inside of gVisor, under a runsc that is built once (needs root)
 test-gvisor: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/gvisor.sh
 
@@ -217,7 +217,7 @@ $(TOOLS)/staticcheck:
 $(TOOLS)/actionlint:
 	GOBIN=$(TOOLS) $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 
-## oracle: a million mutations of the question for the clipboard, given to a real tmux and a real xterm
+# oracle: a million mutations of the question for the clipboard, given to a real tmux and a real xterm
 oracle:
 	test/prepare.sh oracle
 	go test -count=1 -v -timeout 60m -run TestPeerOracle ./pkg/session/terminal -xterm -mutations 1000000
@@ -232,7 +232,7 @@ bench: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run -C internal/lab/cmd/bench . $(if $(ONLY),-only $(ONLY)) \
 		$(if $(BEFORE),-before $(abspath $(BEFORE)),-write $(CURDIR)/docs/benchmarks.md)
 
-## supervision: the table of docs/supervision.md: agent-init, tini, dumb-init and catatonit under the same checks (needs root)
+# supervision: the table of docs/supervision.md: agent-init, tini, dumb-init and catatonit under the same checks (needs root)
 supervision: build
 	@test/prepare.sh peers
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run -C internal/lab/pid1check . -write $(CURDIR)/docs/supervision.md
@@ -243,7 +243,7 @@ scorecard: build
 		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' PART='$(PART)' \
 		JSON='$(JSON)' BADGE='$(BADGE)' SUBJECTS='$(SUBJECTS)' test/scorecard.sh
 
-## corpus: the cases of agent-egress-bench that have a URL, asked from sealed boxes; CORPUS=DIR is a checkout of it (needs root)
+# corpus: the cases of agent-egress-bench that have a URL, asked from sealed boxes; CORPUS=DIR is a checkout of it (needs root)
 corpus: build
 	@[ -n '$(CORPUS)' ] || { echo "usage: make corpus CORPUS=DIR, see docs/corpus.md" >&2; exit 64; }
 	AGENT_EGRESS_BENCH='$(abspath $(CORPUS))' AGENT_INIT_MUST_RUN=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
@@ -252,31 +252,31 @@ corpus: build
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude
 
-## image-base: agent-base; image-node, -python, -rust, -go: the same with a language
+# image-base: agent-base; image-node, -python, -rust, -go: the same with a language
 image-base: build
 	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
 
-## image-slim: agent-base:slim, without the tools of docs/images.md
+# image-slim: agent-base:slim, without the tools of docs/images.md
 image-slim: build
 	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) --build-arg TOOLS= -t agent-base:slim .
 $(VARIANTS:%=image-%): image-%: build
 	set -- $$(awk '$$1 == "$*"' images/variants); $(BUILD_BASE) --build-arg DEBIAN=$$2 --build-arg DETECT=$$3 -t agent-$* .
 
-## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …; PROVIDER=api.anthropic.com allows that host
+# image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …; PROVIDER=api.anthropic.com allows that host
 $(AGENTS:%=image-%): image-%:
 	images/fetch.sh $*
 	docker build $(if $(PROVIDER),--build-arg PROVIDER=$(PROVIDER)) -t agent-$* images/$*
 $(foreach agent,$(AGENTS),$(eval image-$(agent): image-$(shell sed -n 's/^ARG BASE=agent-//p' images/$(agent)/Dockerfile)))
 
-## publish: every image for every platform that it has, to the registry REGISTRY, as VERSION (needs docker buildx)
+# publish: every image for every platform that it has, to the registry REGISTRY, as VERSION (needs docker buildx)
 publish:
 	images/publish.sh $(REGISTRY) $(VERSION)
 
-## presets: the addresses of GitHub in allowlist.d, as GitHub says them today (asks api.github.com)
+# presets: the addresses of GitHub in allowlist.d, as GitHub says them today (asks api.github.com)
 presets:
 	$(GO) run ./internal/lab/cmd/githubmeta allowlist.d/github-meta.txt
 
-## man: the man pages, at bin/man, and the completions, at bin/completions
+# man: the man pages, at bin/man, and the completions, at bin/completions
 man: build
 	@mkdir -p bin/man bin/completions
 	$(GO) run ./internal/lab/cmd/man bin/agent-init bin/man
@@ -286,7 +286,7 @@ man: build
 clean:
 	rm -rf bin .cache
 
-## help: this list
+# Those with two # are what a person needs; the others are steps of these, or for who looks after the project.
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 

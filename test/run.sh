@@ -24,7 +24,7 @@ engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d "${TMPDIR:-/tmp}/agent-init-test.XXXXXX")
 mkdir -p "$logs"
-rm -f "$logs"/*.{log,first,pid,times,result} "$logs"/{memory,taken,failures}
+rm -f "$logs"/*.{log,pid,times,result} "$logs"/{memory,taken,failures}
 keep=${AGENT_INIT_TEST_LOGS:-}
 
 # Each target is a process group of its own, so that all of it can be ended.
@@ -107,15 +107,12 @@ reasons() {
     END { print said }' "$2"
 }
 
-# run TARGET [TESTS]: its output is kept, its time and its end are noted. TESTS is a pattern of those that are run.
+# run TARGET: its output is kept, its time and its end are noted.
 run() {
-  local only=() tests=${2:-}
-  tests=${tests//\$/\$\$} # make's own sign
-  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "MODE_LAB=$tests")
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
   # What nohup, or a script's &, has this ignore would be ignored by all tests.
-  setsid env --default-signal make --no-print-directory "$1" ${only[@]+"${only[@]}"} </dev/null >"$logs/$1.log" 2>&1 &
+  setsid env --default-signal make --no-print-directory "$1" </dev/null >"$logs/$1.log" 2>&1 &
   echo $! >"$logs/$1.pid"
   wait $! || rc=$?
   rm "$logs/$1.pid"
@@ -168,35 +165,6 @@ for ((n = 0; n < at_once; n++)); do
 done
 wait "${streaming[@]}"
 
-# A target that fails beside the others is run once more, alone, where AGENT_INIT_TEST_AGAIN=1: that tells what a busy
-# machine did to a test from what is broken. It is named all the same. Where it says which tests failed, just those are.
-unstable=()
-
-# failed_tests LOG: their names, with | between them; none if something else failed too.
-failed_tests() {
-  if grep -qE '^(panic:|fatal error:|scorecard FAILED)|\[(build|setup) failed\]|^WARNING: DATA RACE' "$1"; then return 0; fi
-  sed -nE 's/^--- FAIL: ([A-Za-z0-9_]+) .*/\1/p' "$1" | sort -u | paste -sd'|'
-}
-
-again() {
-  local target=$1 rc only name
-  read -r rc _ <"$logs/$target.result" || return 0
-  if [ "$rc" -eq 0 ] || [ "${AGENT_INIT_TEST_AGAIN:-}" != 1 ]; then return 0; fi
-  mv "$logs/$target.log" "$logs/$target.first"
-  only=$(failed_tests "$logs/$target.first")
-  (AGENT_INIT_TEST_RUN=$engine-0 && export AGENT_INIT_TEST_RUN && run "$target" "${only:+^($only)\$}") &
-  wait $! # a signal ends this, and not what stands in the foreground
-  read -r rc _ <"$logs/$target.result"
-  for name in ${only//|/ }; do
-    grep -q "^--- PASS: $name " "$logs/$target.log" || [ "$rc" -ne 0 ] || {
-      echo "$name was not run again" | tee -a "$logs/$target.log"
-      rc=1
-      sed -i "s/^0 /1 /" "$logs/$target.result"
-    }
-  done
-  [ "$rc" -ne 0 ] || unstable+=("$target")
-}
-for target in "${targets[@]}"; do again "$target"; done
 kill $watching
 wait $watching || true
 
@@ -218,18 +186,20 @@ read -r worked had working having <<<"$before $after"
 say "all of them; processors at work: $((100 * (working - worked) / (having - had))) %; memory in use, at most: $(cat "$logs/memory" || true) MiB"
 printf "\nseconds  processor's  target%s\n" "$table"
 
-# alone TARGET TEST PACKAGE: the command that runs it by itself. What has an engine, or is no test of Go's, is made again.
+# alone TARGET TEST PACKAGE: the command that runs it by itself. What is no test of Go's is made again.
 alone() {
-  local cgo=0 race='' only
+  local environment='CGO_ENABLED=0 ' run="go test -C .${3#"$module"} -count=1 -v" only="'^${2//\//\$/^}\$'" where=' .'
   case $1 in
-    test-race) cgo=1 race='-race ' ;;
+    test-race) environment='CGO_ENABLED=1 ' run+=' -race' ;;
+    test-lab-up | test-lab-sidecar) environment+="AGENT_INIT_TEST_MODE=${1#test-lab-} " ;;
+    test-lab-xtables-legacy) environment+="AGENT_INIT_TEST_BACKEND=${1#test-lab-} " ;;
+    test-container | test-claude) run='test/container.sh -v' where='' ;;
     test-attack | test-checks | test-unit | test-spine) ;;
     *) echo "make $1"; return ;;
   esac
   # The tests above its own are named as well. A package is named by its folder, which may be in
   # a module of its own.
-  only="^${2//\//\$/^}\$"
-  echo "make build && CGO_ENABLED=$cgo AGENT_INIT_BIN=\$PWD/bin/agent-init go test -C .${3#"$module"} $race-count=1 -v -run '$only' ."
+  echo "make build && ${environment}AGENT_INIT_BIN=\$PWD/bin/agent-init $run -run $only$where"
 }
 
 # words TARGET LOG: of each test that failed in there, what it said, and how to run it alone; else the end of the log.
@@ -254,17 +224,12 @@ words() {
 # summary stands last, and in a file: of a long log often only the end is kept.
 summary() {
   local target
-  for target in ${unstable[@]+"${unstable[@]}"}; do
-    words "$target" "$logs/$target.first"
-    reasons "$target UNSTABLE, passed when it was run again alone" "$logs/$target.first"
-  done
-  for target in ${failed[@]+"${failed[@]}"}; do words "$target" "$logs/$target.log"; done
-  echo
-  for target in ${failed[@]+"${failed[@]}"}; do reasons "$target FAILED" "$logs/$target.log"; done
+  for target in "${failed[@]}"; do reasons "$target FAILED" "$logs/$target.log"; done
+  echo "all that was printed: $logs/*.log; this again: $logs/failures"
+  for target in "${failed[@]}"; do words "$target" "$logs/$target.log"; done
 }
-if [ ${#failed[@]} -gt 0 ] || [ ${#unstable[@]} -gt 0 ]; then
+if [ ${#failed[@]} -gt 0 ]; then
   keep=yes
   summary | tee "$logs/failures"
-  echo "this again: $logs/failures; all that was printed: $logs/*.log"
+  exit 1
 fi
-[ ${#failed[@]} -eq 0 ]
