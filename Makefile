@@ -9,15 +9,6 @@ LDFLAGS      = -s -w -funcalign=16 -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
-# What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
-# and processes are the same code above all of them.
-RULES_LAB    = Spine|Works|Inbound|FaultTampering|Gate(Direct|Revoke)|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|67F|68|69)|X(0[458]|1[678]|2[0-36])
-FILTER_LAB   = ^TestLab($(RULES_LAB)|ExitCode|FaultGuard|Mode(Up|Sidecar|Reload|Containers)|GateGuardKilled|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(6[01]|7[0-2])|X(0[1267]))
-# What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The scorecard
-# tries its attacks in each; these are what it can't (E14, E16, E17, E19, E34, X01), what works, what fails and is mended, what
-# ends a flow, who may change rules and leases, and one of each kind of what the guard judges. The privileges of the agent are agent-init's in
-# "run" only; E20 is about files of the agent's own container, and a gateway is in none of these modes.
-MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate(Revoke|GuardKilled|Audit|Direct|TLS)|Broker(TakenOver|RouteEnds)|Inspected(Waits)?$$|Telemetry$$|Grant$$|ApprovalWays$$|E(0[19]|1[4-9]|23|3[34]|37M|39R|41|50|67F|68|72|75)|X(0[1568]|18|2[026]))
 LAB          = test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once. With more, some fail where processors are slow.
 PARALLEL    ?= $(shell nproc)
@@ -121,8 +112,13 @@ test-race: build
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
 # What takes memory takes many times as much under it.
+# The attacks run again where it matters what filters packets, or how agent-init is started: each test says beside itself
+# where else it runs.
+test-lab-xtables-legacy: export AGENT_INIT_TEST_BACKEND = xtables-legacy
+test-lab-up: export AGENT_INIT_TEST_MODE = up
+test-lab-sidecar: export AGENT_INIT_TEST_MODE = sidecar
 # Of one package by itself, go prints a test's end when it comes.
-test-attack: build
+test-attack $(LAB): build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
 
 test-checks: build
@@ -130,32 +126,11 @@ test-checks: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
 	$(GO) test -count=1 -run '^TestMemory' ./pkg/broker
 
-# test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
-test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
-
-# The race detector sees the lab and the packages; the program under test runs on its own, so that one time is enough.
-test-lab-nftables: build
-	$(RACE) -run '^(TestKernel|TestLab)' ./...
-
-# What of the lab is about the packet filter, over iptables.
-test-lab-xtables-legacy: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=xtables-legacy \
-		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(FILTER_LAB)' ./test/attack
-
-# test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
-test-lab-modes: test-lab-up test-lab-sidecar
-
-# What the guard judges is the same code in both, which differ in where the keeper's processes and files are.
-test-lab-sidecar: ONCE = |E(0|1[0-8]|4|5)|X0|Gate(TLS|Audit)
-test-lab-up test-lab-sidecar: test-lab-%: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_MODE=$* \
-		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(MODE_LAB)' -skip 'E20|E23Late|LabGateway$(ONCE)' ./test/attack
-
 # stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: export AGENT_INIT_STRESS = 1
 stress: export AGENT_INIT_BIN = $(CURDIR)/bin/agent-init
 stress: build
-	$(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|GateTLS|InspectedLarge|CeilingMany|E75)' ./test/attack
+	$(GO) test -count=1 -timeout 120m -v ./test/attack
 	test/container.sh -run '^TestContainer$$/^faults$$' -v
 
 SOAK        ?= 2h
@@ -290,5 +265,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

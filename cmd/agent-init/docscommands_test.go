@@ -151,8 +151,10 @@ func TestDocsMake(t *testing.T) {
 		return string(data)
 	}
 	targets := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z-]*):`).FindAllStringSubmatch(read("Makefile"), -1) {
-		targets[m[1]] = true
+	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-zA-Z$() -]*):`).FindAllStringSubmatch(read("Makefile"), -1) {
+		for _, target := range strings.Fields(m[1]) {
+			targets[target] = true
+		}
 	}
 	for line := range strings.Lines(read("images/variants")) {
 		targets["image-"+strings.Fields(line)[0]] = true

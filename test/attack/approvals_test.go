@@ -323,8 +323,9 @@ func TestLabApprovalCeiling(t *testing.T) {
 	w.unasked("sub.new.test", "more.test")
 }
 
+var _ = also(TestLabApprovalWays, everywhere)
+
 // TestLabApprovalWays: an answer comes back with the webhook's, or is a file; and nothing else that a server sends.
-// make test-lab-modes has it where agent-init confines by up and by sidecar.
 func TestLabApprovalWays(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})

@@ -17,7 +17,7 @@ import (
 )
 
 // backend is the packet filter that the lab runs with: AGENT_INIT_TEST_BACKEND,
-// or "" for agent-init's own choice, which is nftables here. See make test-lab.
+// or "" for agent-init's own choice, which is nftables here.
 func backend() string { return os.Getenv("AGENT_INIT_TEST_BACKEND") }
 
 func xtables() bool { return strings.HasPrefix(backend(), "xtables") }

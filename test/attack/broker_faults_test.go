@@ -23,6 +23,8 @@ func (b *brokered) serves(what string) (took time.Duration) {
 	return time.Since(begun)
 }
 
+var _ = also(TestLabBrokerKilled, underStress)
+
 // TestLabBrokerKilled: a broker is killed at random, while the agent asks. What it was doing ends in an error, nothing
 // goes another way, the next one knows the same token, and what was spent stays spent.
 func TestLabBrokerKilled(t *testing.T) {

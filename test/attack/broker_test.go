@@ -107,9 +107,6 @@ func TestLabBroker(t *testing.T) {
 
 // TestLabBrokerVariable: a key that comes in a variable is not handed on to anybody.
 func TestLabBrokerVariable(t *testing.T) {
-	if mode() != "" {
-		t.Skip("with up the variable is refused, see TestLabBrokerVariableUp; beside a sidecar, the agent has those of another container")
-	}
 	b := broker(t, "", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey}})
 	if p := b.prompt(b.ask()...); !p.OK {
 		t.Errorf("the model does not answer: %s", p)

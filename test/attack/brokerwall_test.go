@@ -82,6 +82,8 @@ func elsewhere(p *lab.Packet) bool {
 	return notGuards(p)
 }
 
+var _ = also(TestLabBrokerTakenOver, everywhere)
+
 // TestLabBrokerTakenOver: hostile code in the broker's place reaches the hosts of its routes, and nothing else. The agent,
 // root and whoever has one of its ids reach nothing of those.
 func TestLabBrokerTakenOver(t *testing.T) {
@@ -152,6 +154,8 @@ func TestLabBrokerTakenOver(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabBrokerRouteEnds, everywhere)
+
 // TestLabBrokerRouteEnds: a route that is taken out ends what is under way on it, and opens nothing.
 func TestLabBrokerRouteEnds(t *testing.T) {
 	b := walled(t)
@@ -177,6 +181,8 @@ func TestLabBrokerRouteEnds(t *testing.T) {
 		t.Errorf("the leases are %s, %v", data, err)
 	}
 }
+
+var _ = also(TestLabBrokerGoesOn, overXtables)
 
 // TestLabBrokerGoesOn: what the agent is asked to wait for ends with nothing that happens to others: guards that are
 // killed, grants, another list. Requests that begin meanwhile find the addresses that are leased.

@@ -30,6 +30,8 @@ func (w *world) raise(version int) {
 	}
 }
 
+var _ = also(TestLabCeiling, inModes)
+
 // TestLabCeiling: nothing that any source allows is above the ceiling, and one that is lowered ends what it no longer
 // admits: connections, flows and grants, also below a policy that is broken by then.
 func TestLabCeiling(t *testing.T) {
@@ -235,6 +237,8 @@ func TestLabCeilingUnusable(t *testing.T) {
 		t.Error("all is well, and the ceiling can't be had")
 	}
 }
+
+var _ = also(TestLabCeilingMany, underStress)
 
 // TestLabCeilingMany: a ceiling that is changed in one place closes in many containers that have it mounted. make stress
 // has two hundred of them, and says how long that takes.

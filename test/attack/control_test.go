@@ -59,6 +59,8 @@ func (w *world) same(before unchanged) {
 	}
 }
 
+var _ = also(TestLabE60RunAgain, overXtables)
+
 // TestLabE60RunAgain: the agent invokes agent-init itself, with every command
 // there is, the hidden ones too, a hundred times in parallel.
 func TestLabE60RunAgain(t *testing.T) {
@@ -128,6 +130,8 @@ func TestLabE60RunAgain(t *testing.T) {
 	w.works("http", "https://ok.test/")
 }
 
+var _ = also(TestLabE60ForgedStage, overXtables)
+
 // TestLabE60ForgedStage: what agent-init hands to its own second halves can be
 // made up by the agent, and gains it nothing.
 func TestLabE60ForgedStage(t *testing.T) {
@@ -158,6 +162,8 @@ func TestLabE60ForgedStage(t *testing.T) {
 var helpers = []string{"nft", "iptables", "ip6tables", "iptables-restore", "ip6tables-restore", "iptables-legacy", "iptables-nft",
 	"ipset", "ip", "modprobe", "conntrack", "sysctl", "getent", "id", "sh", "bash", "env", "mount", "chown", "su", "sudo",
 	"setpriv", "gosu", "su-exec", "tini", "dig", "curl", "getcap", "capsh", "kill", "dnsmasq", "true"}
+
+var _ = also(TestLabE61HostileEnvironment, overXtables)
 
 // TestLabE61HostileEnvironment: root's side calls nothing by PATH, loads
 // nothing by a variable and believes no proxy.

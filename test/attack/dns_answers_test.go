@@ -110,6 +110,8 @@ func (w *world) stripped(open *lab.Box, name string, addr netip.Addr) {
 	}
 }
 
+var _ = also(TestLabE09Rebinding, inUp)
+
 func TestLabE09Rebinding(t *testing.T) {
 	w := confine(t, "*.cdn.test\n*.lan.test private\n", lab.BoxOptions{})
 	open := w.open(lab.BoxOptions{})
@@ -343,6 +345,8 @@ func TestLabE13TTLAbuse(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE14StaleEntry, overXtables|inUp)
+
 // TestLabE14StaleEntry waits out a real lease: an address is worth nothing once
 // its name has moved away, unless it was resolved again meanwhile (E16).
 func TestLabE14StaleEntry(t *testing.T) {
@@ -374,6 +378,8 @@ func TestLabE14StaleEntry(t *testing.T) {
 	w.sealed(lab.ToAddr(stale.String()))
 	w.works("tcp", at(again, 443))
 }
+
+var _ = also(TestLabE15AnswerBeforeRule, overXtables|inUp)
 
 func TestLabE15AnswerBeforeRule(t *testing.T) {
 	l := newLab(t)
@@ -422,6 +428,8 @@ func TestLabE15AnswerBeforeRule(t *testing.T) {
 	w.works("tcp", "45.30.15.1:443")
 }
 
+var _ = also(TestLabE16LeaseExtended, overXtables|inUp)
+
 func TestLabE16LeaseExtended(t *testing.T) {
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	addr := netip.MustParseAddr("45.30.16.1")
@@ -437,6 +445,8 @@ func TestLabE16LeaseExtended(t *testing.T) {
 	}
 	w.works("tcp", at(addr, 443))
 }
+
+var _ = also(TestLabE17PooledClient, overXtables|inUp)
 
 // TestLabE17PooledClient waits out a real lease: a client that keeps a
 // connection open may open more without asking DNS again.

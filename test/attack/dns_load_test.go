@@ -11,6 +11,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabE18Flood, inUp)
+
 // TestLabE18Flood: a client that holds the resolver's connections, floods it
 // and has it wait for silent servers does not keep others from an answer.
 func TestLabE18Flood(t *testing.T) {
@@ -67,6 +69,8 @@ func TestLabE18Flood(t *testing.T) {
 		t.Errorf("not healthy: %v", s["why"])
 	}
 }
+
+var _ = also(TestLabE19EngineResolver, everywhere)
 
 // TestLabE19EngineResolver: the engine's resolver asks others for whatever it
 // is asked, on a port that only its own NAT rules know.

@@ -66,6 +66,8 @@ func withinBudget(t *testing.T, l *lab.Lab, begun time.Time, how string) {
 	}
 }
 
+var _ = also(TestLabX33BudgetUnderAttack, underStress)
+
 // TestLabX33BudgetUnderAttack: the same while thousands of connections have the keeper
 // asked, for 45 s under stress.
 func TestLabX33BudgetUnderAttack(t *testing.T) {

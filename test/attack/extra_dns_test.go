@@ -15,6 +15,8 @@ import (
 
 // Attacks against what was built, beyond the catalogue.
 
+var _ = also(TestLabX01ForgedAnswer, overXtables|inUp)
+
 // TestLabX01ForgedAnswer: the engine's DNS is at an address of loopback,
 // 127.0.0.11, which every process may bind to. The agent makes flows from there
 // to every port that the guard could ask from. What the guard asks would be a
@@ -51,6 +53,8 @@ func TestLabX01ForgedAnswer(t *testing.T) {
 	w.works("http", "https://ok.test/")
 	w.works("tcp", "-send", "x", "45.30.9.9:8443")
 }
+
+var _ = also(TestLabX02GuessedIdentifiers, overXtables)
 
 // TestLabX02GuessedIdentifiers: where the engine passes questions on from within
 // this network, as root, whoever else is root may repeat one of the guard's. In
@@ -106,6 +110,8 @@ func TestLabX02GuessedIdentifiers(t *testing.T) {
 		t.Error("names are not resolved any more")
 	}
 }
+
+var _ = also(TestLabX16ForgedBeforeUp, overXtables)
 
 // TestLabX16ForgedBeforeUp: the same flows, made before up confines the program
 // that made them: up keeps those of loopback and of the engine, but not these.

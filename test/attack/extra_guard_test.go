@@ -14,6 +14,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabX17GuardsUID, overXtables)
+
 // TestLabX17GuardsUID: a container that shares the network of a sidecar runs as the
 // uid that rules know the guard by, as a pod may say in advance (runAsUser), in the
 // groups that can be said in advance. It asks the DNS servers for a name that is not

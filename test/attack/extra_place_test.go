@@ -29,6 +29,8 @@ func sought(packets []lab.Packet) map[netip.Addr]int {
 	return out
 }
 
+var _ = also(TestLabX22NeighbourQuestions, everywhere)
+
 // TestLabX22NeighbourQuestions: who wants to send to a neighbour asks the whole
 // link for it first. Which addresses are asked for is data too: of denied ones
 // none may be.
@@ -73,6 +75,8 @@ func TestLabX22NeighbourQuestions(t *testing.T) {
 		}
 	}
 }
+
+var _ = also(TestLabX23StolenPorts, overXtables)
 
 // TestLabX23StolenPorts: while there is no guard its ports are nobody else's, by
 // whatever means a port can be shared: what is redirected there must not come to
@@ -202,6 +206,8 @@ func TestLabX25LinksAcross(t *testing.T) {
 	}
 	w.closed()
 }
+
+var _ = also(TestLabX26FlowFlood, everywhere)
 
 // TestLabX26FlowFlood: the agent fills the table of flows by what it may send, to
 // loopback. What is full refuses: nothing opens, and afterwards all is well.

@@ -13,6 +13,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabX27StoppedProbes, underStress)
+
 // TestLabX27StoppedProbes: the self-test's probes run as the agent's user, who may
 // send them signals where it lives already, as with up. Killed or stopped they
 // prove nothing: up says so, in time, and the network stays closed.
@@ -38,6 +40,8 @@ func TestLabX27StoppedProbes(t *testing.T) {
 		})
 	}
 }
+
+var _ = also(TestLabX27FirstProbe, underStress)
 
 // TestLabX27FirstProbe: a process of the agent's uid is in the container before the agent, as one of docker exec can be. It
 // can't trace the first self-test's process, and so write its report. It can stop it; a request to end is heeded all

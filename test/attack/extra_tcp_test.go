@@ -16,6 +16,8 @@ import (
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
+var _ = also(TestLabX18HalfOpen, everywhere)
+
 // TestLabX18HalfOpen: connections to the gate that say nothing, or half of
 // something, very slowly, keep nobody from being served: the oldest of those that
 // are not judged yet make room.
@@ -103,6 +105,8 @@ func TestLabX19UrgentByte(t *testing.T) {
 	w.works("http", "http://ok.test/")
 }
 
+var _ = also(TestLabX20FastOpen, everywhere)
+
 // TestLabX20FastOpen: data in the first packet of a connection (TCP Fast Open)
 // goes nowhere that the connection may not go, and past no judgement.
 func TestLabX20FastOpen(t *testing.T) {
@@ -134,6 +138,8 @@ func TestLabX20FastOpen(t *testing.T) {
 	// Where an address is allowed as it is, it may.
 	w.works("fastopen", "-send", "hello", "45.30.9.9:8443")
 }
+
+var _ = also(TestLabX21AnnouncedAddress, overXtables)
 
 // TestLabX21AnnouncedAddress: a server that is allowed announces further addresses
 // of its own (MPTCP, RFC 8684, ADD_ADDR), and the kernel of the container would

@@ -15,6 +15,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabX04SourceRoute, overXtables)
+
 // TestLabX04SourceRoute: over IPv4 a socket may ask with an option (RFC 791) that
 // whom it reaches sends the packet on: here an address that the policy allows is
 // asked to send to one that it doesn't.
@@ -47,6 +49,8 @@ func TestLabX04SourceRoute(t *testing.T) {
 	w.works("udp", "45.30.9.9:4433")
 	w.works("tcp", "-send", "x", "45.30.9.9:8443")
 }
+
+var _ = also(TestLabX05OrphanedData, overXtables|inUp)
 
 // TestLabX05OrphanedData: what a process has written and the other side not yet
 // taken is sent by the kernel after the process has ended, from a socket without
@@ -94,6 +98,8 @@ func (d *deadlined) Read(b []byte) (int, error) {
 	return d.Conn.Read(b)
 }
 
+var _ = also(TestLabX06ReloadStorm, overXtables|inUp)
+
 // TestLabX06ReloadStorm: while policies come and go as fast as they can be read,
 // nothing gets out that none of them allows, and with the last one nothing that
 // it doesn't.
@@ -130,6 +136,8 @@ func TestLabX06ReloadStorm(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabX07HTTP2WithoutTLS, overXtables)
+
 // TestLabX07HTTP2WithoutTLS: HTTP/2 begins on port 80 without being asked for
 // (RFC 9113, 3.3): no head in it can be judged.
 func TestLabX07HTTP2WithoutTLS(t *testing.T) {
@@ -147,6 +155,8 @@ func TestLabX07HTTP2WithoutTLS(t *testing.T) {
 		}
 	}
 }
+
+var _ = also(TestLabX08PrimedUpstream, overXtables|inUp)
 
 // TestLabX08PrimedUpstream: flows of the agent's from every port to the guard's
 // DNS server, so that the guard's questions belong to them. They may be lost for

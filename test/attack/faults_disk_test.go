@@ -30,6 +30,8 @@ func (w *world) empty(dir string) {
 	}
 }
 
+var _ = also(TestLabFaultLogDisk, underStress)
+
 // TestLabFaultLogDisk: a log that can't be written costs events and nothing else.
 // The status says so while it is the case, and the log how many there were.
 func TestLabFaultLogDisk(t *testing.T) {
@@ -71,6 +73,8 @@ func TestLabFaultLogDisk(t *testing.T) {
 		})
 	}
 }
+
+var _ = also(TestLabFaultRuntimeDisk, underStress)
 
 // TestLabFaultRuntimeDisk: without room for what it publishes the keeper goes on.
 // What it could not publish it does when there is room.
@@ -129,6 +133,8 @@ func (w *world) published() (names []string) {
 	return names
 }
 
+var _ = also(TestLabFaultAgentFillsDisk, underStress)
+
 // TestLabFaultAgentFillsDisk: the agent, which shares the disk, can neither stop
 // the guard's successor nor open anything by leaving no room.
 func TestLabFaultAgentFillsDisk(t *testing.T) {
@@ -152,6 +158,8 @@ func TestLabFaultAgentFillsDisk(t *testing.T) {
 	w.recovers("the agent had filled the disk")
 	w.closed()
 }
+
+var _ = also(TestLabFaultLogRemoved, underStress)
 
 // TestLabFaultLogRemoved: the log goes on under its name, whatever a person does
 // to the file.

@@ -15,6 +15,8 @@ import (
 // labCmd is a command of root's in a box.
 func labCmd(args ...string) lab.Cmd { return lab.Cmd{Args: args} }
 
+var _ = also(TestLabFaultKilledAtRandom, underStress)
+
 // TestLabFaultKilledAtRandom: guards are killed at any moment, of their start as
 // of their work, again and again, while the agent tries what it may and what it
 // may not. Nothing else than the policy's ever leaves, no guard is missing for
@@ -73,6 +75,8 @@ func TestLabFaultKilledAtRandom(t *testing.T) {
 	all.Wait()
 	t.Logf("%d kills in %d boxes", boxes*kills, boxes)
 }
+
+var _ = also(TestLabFaultSuspended, underStress)
 
 // TestLabFaultSuspended: what is stopped for longer than anybody waits, and goes
 // on, as in a container that is paused or on a laptop that was closed, is not

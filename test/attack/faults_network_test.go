@@ -68,6 +68,8 @@ func (w *world) unplug() (plug func()) {
 	}
 }
 
+var _ = also(TestLabFaultLink, underStress)
+
 // TestLabFaultLink: a link that goes and comes, as that of a laptop does, leaves
 // nothing open, and everything works again without help.
 func TestLabFaultLink(t *testing.T) {
@@ -89,6 +91,8 @@ func TestLabFaultLink(t *testing.T) {
 		t.Errorf("%d restarts", w.restarts())
 	}
 }
+
+var _ = also(TestLabFaultSecondNetwork, underStress)
 
 // TestLabFaultSecondNetwork: a network that is attached later, as by docker
 // network connect, is as closed as the first one, and leads nowhere when it goes.
@@ -143,6 +147,8 @@ func TestLabFaultSecondNetwork(t *testing.T) {
 	}
 	w.closed("172.31.0.7")
 }
+
+var _ = also(TestLabFaultXtablesLock, underStress)
 
 // TestLabFaultXtablesLock: another program holds the lock of iptables. What is
 // asked for meanwhile fails, with the old policy in force, or waits; nobody hangs.
@@ -199,6 +205,8 @@ func numbered(q lab.Query) *dns.Msg {
 	}
 	return m
 }
+
+var _ = also(TestLabFaultSetFull, underStress)
 
 // TestLabFaultSetFull: a name whose answers never end, and names without end,
 // take room from nobody else. What has no room gets no answer.

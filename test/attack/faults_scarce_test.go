@@ -70,6 +70,8 @@ func (w *world) demand(on bool) {
 	}
 }
 
+var _ = also(TestLabFaultMemory, underStress)
+
 // TestLabFaultMemory: an agent that wants more memory than the container has is
 // who pays for that, again and again; and if it is the guard that the kernel
 // takes, another one serves.
@@ -95,6 +97,8 @@ func TestLabFaultMemory(t *testing.T) {
 	w.recovers("there was no memory")
 	w.closed()
 }
+
+var _ = also(TestLabFaultProcesses, underStress)
 
 // TestLabFaultProcesses: where no process can be started, because the agent has
 // started too many, there is no guard, and nothing is open; and when there is
@@ -165,6 +169,8 @@ func TestLabFaultProcesses(t *testing.T) {
 		w.take(group)
 	}
 }
+
+var _ = also(TestLabFaultDescriptors, underStress)
 
 // TestLabFaultDescriptors: with few descriptors fewer connections pass at once,
 // and names are answered all the same.

@@ -53,6 +53,8 @@ func (w *world) within(allowed ...netip.Addr) {
 	}
 }
 
+var _ = also(TestLabFaultGuardKilled, everywhere|underStress)
+
 // TestLabFaultGuardKilled: three boxes under load, whose guards are killed seven
 // times each: the rules stay, nothing but the policy's is ever open, and
 // each time there is another guard, later and later.
@@ -123,6 +125,8 @@ func TestLabFaultGuardKilled(t *testing.T) {
 	l.DNS.Forget()
 }
 
+var _ = also(TestLabFaultGuardStopped, everywhere|underStress)
+
 // TestLabFaultGuardStopped: a guard that lives and does nothing is found and
 // replaced, by a keeper that may signal everybody and by one that may not.
 func TestLabFaultGuardStopped(t *testing.T) {
@@ -164,6 +168,8 @@ func TestLabFaultGuardStopped(t *testing.T) {
 		w.upstreamOnlyOr("ok.test")
 	}
 }
+
+var _ = also(TestLabFaultGuardUID, everywhere|underStress)
 
 // TestLabFaultGuardUID: nobody but the guard gets the uid that may ask the
 // upstream servers.
@@ -212,6 +218,8 @@ func keepUp(t *testing.T, list string, opts lab.BoxOptions) *world {
 	}
 	return w
 }
+
+var _ = also(TestLabFaultTampering, overXtables|underStress)
 
 // TestLabFaultTampering: where root can change the rules, that is recorded
 // and undone.
@@ -263,6 +271,8 @@ func TestLabFaultTampering(t *testing.T) {
 	w.blocked("tcp", "1.1.1.1:443")
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
+
+var _ = also(TestLabFaultHijack, inModes|underStress)
 
 // TestLabFaultHijack: somebody takes the table away so that it can't be undone:
 // the status says so for as long as that is the case, and not after.

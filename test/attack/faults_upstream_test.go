@@ -29,6 +29,8 @@ func lie(edit func(*dns.Msg)) func(lab.Query) *dns.Msg {
 	}
 }
 
+var _ = also(TestLabFaultUpstream, underStress)
+
 // TestLabFaultUpstream: whatever the servers do, the agent gets an answer or an
 // error in time, nothing is opened that isn't the name's, denied names are denied
 // as ever, and when the servers are well so is everything.

@@ -123,6 +123,8 @@ func TestLabE49Authority(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE50Smuggling, inUp)
+
 // TestLabE50Smuggling: what another reader could take for a second request.
 func TestLabE50Smuggling(t *testing.T) {
 	g := gate(t)

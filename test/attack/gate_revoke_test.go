@@ -104,6 +104,8 @@ func (w *world) lives(s *streams, url string, p *lab.Process) {
 	}
 }
 
+var _ = also(TestLabGateRevoke, everywhere)
+
 // TestLabGateRevoke: what a new policy doesn't allow ends within a second, and
 // nothing else does, not even under the same address.
 func TestLabGateRevoke(t *testing.T) {
@@ -160,6 +162,8 @@ func TestLabGateRevoke(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabGateGuardKilled, everywhere)
+
 // TestLabGateGuardKilled: no relay outlives the guard that judged it, what waited
 // for it goes nowhere, and the next guard judges as well.
 func TestLabGateGuardKilled(t *testing.T) {
@@ -213,6 +217,8 @@ func (w *world) redirected() (n int) {
 	}
 	return n
 }
+
+var _ = also(TestLabGateAudit, inUp)
 
 // TestLabGateAudit: one event for each connection, at its end, and one for each
 // request.

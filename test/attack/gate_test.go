@@ -15,6 +15,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabE26SharedAddress, overXtables)
+
 // TestLabE26SharedAddress: another site on an address that is allowed.
 func TestLabE26SharedAddress(t *testing.T) {
 	g := gate(t)
@@ -296,6 +298,8 @@ func (g *gated) unanswered(a netip.Addr, args []string) lab.Poke {
 	g.traceless(toward(a.String()), args)
 	return p
 }
+
+var _ = also(TestLabGateDirect, everywhere)
 
 // TestLabGateDirect: the gate's own ports lead nowhere.
 func TestLabGateDirect(t *testing.T) {

@@ -119,6 +119,8 @@ EOF
 	}
 }
 
+var _ = also(TestLabGateTLS, inUp|underStress)
+
 func TestLabGateTLS(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{})
 	ok4, ok6 := named("ok.test")
@@ -210,6 +212,8 @@ func noise(t *testing.T) io.Reader {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+var _ = also(TestLabGateLarge, underStress)
 
 // TestLabGateLarge: 128 MiB (1 GiB with make stress) down and up, by TLS and by HTTP, and each byte is
 // the one that was sent. Nobody keeps it.

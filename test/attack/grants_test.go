@@ -62,6 +62,8 @@ func (w *world) grants() (list []granted) {
 	return list
 }
 
+var _ = also(TestLabGrant, everywhere)
+
 // TestLabGrant: a person opens and closes at run time: names, streams and
 // addresses, at once.
 func TestLabGrant(t *testing.T) {

@@ -87,9 +87,6 @@ func TestLabHolds(t *testing.T) {
 	w.ready()
 	const none = "0000000000000000"
 	used := []int{unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL}
-	if xtables() {
-		used = append(used, unix.CAP_NET_RAW)
-	}
 	keeper := w.keeper()
 	// One thread looks at the agent's open files, with the agent's rights to files and
 	// without any capability. It gives them up one by one as it begins.

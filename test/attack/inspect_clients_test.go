@@ -244,6 +244,8 @@ func sayByGRPC(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
+var _ = also(TestLabInspectedLarge, underStress)
+
 // TestLabInspectedLarge: 128 MiB (1 GiB with make stress) down and up, and each byte is the one that was sent. Nobody keeps it.
 func TestLabInspectedLarge(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{})

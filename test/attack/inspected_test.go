@@ -36,6 +36,8 @@ func (b *brokered) asked() (all []string) {
 	return all
 }
 
+var _ = also(TestLabInspected, everywhere)
+
 // TestLabInspected: of an inspected name, only the requests arrive that a rule allows, over HTTP/1.1 and HTTP/2, and only by
 // way of the broker.
 func TestLabInspected(t *testing.T) {
@@ -67,6 +69,8 @@ func TestLabInspected(t *testing.T) {
 	})
 	b.audited("the refusal", func(e event) bool { return e.Kind == "broker" && e.Name == "api.test" && e.Verdict == "deny" })
 }
+
+var _ = also(TestLabInspectedWaits, everywhere)
 
 // TestLabInspectedWaits: a connection that is made while there is no broker waits for the next one. Nothing of it goes
 // another way, and the same holds for the guard.

@@ -12,6 +12,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabX36PokedLease, underStress)
+
 // TestLabX36PokedLease waits out a real lease: connections that lead to the gate, and
 // no further, keep no address. It may be somebody else's by then.
 func TestLabX36PokedLease(t *testing.T) {

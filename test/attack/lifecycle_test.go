@@ -49,6 +49,8 @@ func (w *world) shut() {
 // hammer sends to a host that no policy allows, for as long as it lives.
 const hammer = `trap "" TERM INT HUP; while :; do poke udp -noreply 1.1.1.1:9; poke tcp -timeout 100ms 1.1.1.1:443; done >/dev/null 2>&1`
 
+var _ = also(TestLabE69StartWindow, overXtables)
+
 // TestLabE69StartWindow: from the container's start on, nothing leaves but the
 // guard's questions, whoever tries; and nobody is served before the proof.
 func TestLabE69StartWindow(t *testing.T) {
@@ -113,6 +115,8 @@ func TestLabE69StartWindow(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE69FirstMoment, overXtables)
+
 // TestLabE69FirstMoment: a shell that an engine starts in the same moment as
 // PID 1 finds the network closed as soon as PID 1 has run for a few milliseconds.
 func TestLabE69FirstMoment(t *testing.T) {
@@ -143,6 +147,8 @@ func TestLabE69FirstMoment(t *testing.T) {
 		w.box.Kill()
 	}
 }
+
+var _ = also(TestLabE70FailOpen, overXtables)
 
 // TestLabE70FailOpen: whatever breaks at the start, the agent is not started
 // and nothing leaves.
@@ -189,6 +195,8 @@ func TestLabE70FailOpen(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE70DeadDNS, overXtables)
+
 // TestLabE70DeadDNS: without an upstream server what is denied is denied at
 // once, what is allowed fails, and a required name keeps the agent from being started.
 func TestLabE70DeadDNS(t *testing.T) {
@@ -223,6 +231,8 @@ func TestLabE70DeadDNS(t *testing.T) {
 	}
 	required.upstreamOnly()
 }
+
+var _ = also(TestLabE71Teardown, overXtables)
 
 // TestLabE71Teardown: on the way out nothing opens, though the agent goes on
 // for as long as it can.
@@ -269,6 +279,8 @@ func withoutFlags(rules string) string {
 	return strings.Join(out, "\n")
 }
 
+var _ = also(TestLabE71KeeperKilled, overXtables)
+
 // TestLabE71KeeperKilled: where the keeper is not PID 1, and so can be killed
 // alone, its end opens nothing either.
 func TestLabE71KeeperKilled(t *testing.T) {
@@ -304,6 +316,8 @@ func TestLabE71KeeperKilled(t *testing.T) {
 		})
 	}
 }
+
+var _ = also(TestLabE72Restarts, everywhere)
 
 // TestLabE72Restarts: the network namespace may outlive the container's
 // processes, in a pod for one. Fifty starts leave what one leaves.
@@ -365,6 +379,8 @@ func (w *world) upstreamOnlyOr(hosts ...string) {
 	}
 	w.sealed(filters...)
 }
+
+var _ = also(TestLabE72StaleLeases, everywhere)
 
 // TestLabE72StaleLeases: what an earlier start had leased is not open under
 // the policy of a later one.

@@ -53,6 +53,8 @@ func lines(n int, after string) string {
 	return "ok.test\n" + after + list.String()
 }
 
+var _ = also(TestLabLoadLeases, underStress)
+
 // TestLabLoadLeases: ten thousand names that are leased cost memory once, and
 // slow the others down for no longer than it takes to look through them.
 func TestLabLoadLeases(t *testing.T) {
@@ -101,6 +103,8 @@ func TestLabLoadLeases(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabLoadRelays, underStress)
+
 // TestLabLoadRelays: thousands of connections through the name gate at once, all
 // of them open before each is used. What that takes the next thousands use again.
 func TestLabLoadRelays(t *testing.T) {
@@ -146,6 +150,8 @@ func TestLabLoadRelays(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabLoadDNS, underStress)
+
 // TestLabLoadDNS: questions one after another for as long as it takes.
 func TestLabLoadDNS(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
@@ -160,6 +166,8 @@ func TestLabLoadDNS(t *testing.T) {
 	w.recovers("the questions")
 	w.closed()
 }
+
+var _ = also(TestLabLoadPolicy, underStress)
 
 // TestLabLoadPolicy: a policy of a hundred thousand lines comes into force, again
 // and again, while the agent works.
@@ -206,6 +214,8 @@ func TestLabLoadPolicy(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabLoadStarve, underStress)
+
 // TestLabLoadStarve: however much the agent asks for what it may not have, what it
 // may have is served.
 func TestLabLoadStarve(t *testing.T) {
@@ -250,6 +260,8 @@ func TestLabLoadStarve(t *testing.T) {
 		t.Errorf("%d restarts: %s", w.restarts(), w.reasons("guard"))
 	}
 }
+
+var _ = also(TestLabLoadDay, underStress)
 
 // TestLabLoadDay: what an agent does in a day, one after another: a question each
 // second, a connection every ten seconds, as many refusals of each kind, a reload,

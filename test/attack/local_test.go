@@ -19,6 +19,8 @@ const frame = "ffffffffffff02000000000188b6" + "6c65616b6c65616b6c65616b6c65616b
 
 func isFrame(p *lab.Packet) bool { return p.EtherType == 0x88b6 }
 
+var _ = also(TestLabE56RawSockets, overXtables)
+
 // TestLabE56RawSockets: in a container that has NET_RAW, as engines give it by
 // default, neither the agent nor a setuid program gets a socket that goes
 // around the OUTPUT hook.
@@ -56,6 +58,8 @@ func TestLabE56RawSockets(t *testing.T) {
 	}
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
+
+var _ = also(TestLabE57SocketFamilies, overXtables)
 
 // TestLabE57SocketFamilies: no socket but those of TCP, UDP and unix, and what
 // lists the interfaces. The filter answers, whatever the kernel has built in.

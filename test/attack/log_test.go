@@ -110,6 +110,8 @@ func wellFormed(t *testing.T, where, text string) {
 	}
 }
 
+var _ = also(TestLabE75LogFlood, inModes|underStress)
+
 // TestLabE75LogFlood: 20,000 refusals of each kind (100,000 with make stress) take little of
 // the disk and push nothing else out of sight.
 func TestLabE75LogFlood(t *testing.T) {
@@ -178,6 +180,8 @@ func logFiles(t *testing.T, w *world) map[string][]byte {
 	}
 	return out
 }
+
+var _ = also(TestLabE75LogRotation, inModes|underStress)
 
 // TestLabE75LogRotation: the disk that the log takes is bounded by the policy,
 // and what is left of it is whole.

@@ -1,20 +1,114 @@
 package attack
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"reflect"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+// A place is where tests run besides over nftables with agent-init as PID 1, which is where each of them runs.
+type place int
+
+const (
+	overXtables place = 1 << iota // AGENT_INIT_TEST_BACKEND=xtables-legacy
+	inUp                          // AGENT_INIT_TEST_MODE=up
+	inSidecar                     // AGENT_INIT_TEST_MODE=sidecar
+	underStress                   // AGENT_INIT_STRESS=1
+
+	inModes    = inUp | inSidecar
+	everywhere = overXtables | inModes
+)
+
+// places has the tests that run in other places, by name.
+var places = map[string]place{}
+
+// also declares that a test runs in other places, too. It stands beside the test:
+//
+//	var _ = also(TestName, everywhere)
+//
+// The packet filter's rules are other ones over xtables. What differs in up and beside a sidecar is where agent-init's
+// processes and files are, and who starts the agent. Parsers, the log and what the guard judges are the same everywhere.
+func also(test func(*testing.T), where place) bool {
+	name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
+	places[name[strings.LastIndex(name, ".")+1:]] |= where
+	return true
+}
+
+// here is the place that the environment names; 0 is where all tests run.
+func here() (where place) {
+	switch backend() {
+	case "":
+	case "xtables-legacy":
+		where |= overXtables
+	default:
+		panic("AGENT_INIT_TEST_BACKEND=" + backend() + " is no backend that tests run over")
+	}
+	switch mode() {
+	case "":
+	case "up":
+		where |= inUp
+	case "sidecar":
+		where |= inSidecar
+	default:
+		panic("AGENT_INIT_TEST_MODE=" + mode() + " is no mode")
+	}
+	if stress() {
+		where |= underStress
+	}
+	return where
+}
+
+// TestMain runs, of the tests that -run chooses, those that run where the environment says. The others are not skipped:
+// they are not there. -list lists them the same way.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if where := here(); where != 0 {
+		for _, name := range []string{"test.run", "test.list"} {
+			f := flag.Lookup(name)
+			if pattern := f.Value.String(); pattern != "" || name == "test.run" {
+				if err := f.Value.Set(narrow(pattern, where)); err != nil {
+					panic(err)
+				}
+			}
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// narrow is a pattern of tests that a pattern matches, and that run in all these places. What is behind a slash is about
+// subtests.
+func narrow(pattern string, where place) string {
+	first, below, slash := strings.Cut(pattern, "/")
+	matches := regexp.MustCompile(first)
+	var names []string
+	for name, declared := range places {
+		if declared&where == where && matches.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	out := "^(" + strings.Join(names, "|") + ")$"
+	if slash {
+		out += "/" + below
+	}
+	return out
+}
+
 // mode is how the boxes of the lab are confined: AGENT_INIT_TEST_MODE, "up" or
-// "sidecar", or "" for run. See make test-lab-modes.
+// "sidecar", or "" for run.
 func mode() string { return os.Getenv("AGENT_INIT_TEST_MODE") }
 
-// inSidecar is an entry that a sidecar's policy has besides, since it reads no hosts
+// sidecarEntry is an entry that a sidecar's policy has besides, since it reads no hosts
 // file (TestLabX58SharedHosts).
-func inSidecar(entry string) string {
+func sidecarEntry(entry string) string {
 	if mode() == "sidecar" {
 		return entry
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabModeUp, overXtables)
+
 // TestLabModeUp: agent-init up confines what runs already, can be repeated, and
 // comes back after its keeper was killed.
 func TestLabModeUp(t *testing.T) {
@@ -106,6 +108,8 @@ func (w *world) keeper() inmate {
 	return inmate{}
 }
 
+var _ = also(TestLabModeUpFails, overXtables)
+
 // TestLabModeUpFails: where up fails the container is shut, not open, and the
 // exit code says why.
 func TestLabModeUpFails(t *testing.T) {
@@ -129,6 +133,8 @@ func TestLabModeUpFails(t *testing.T) {
 	w := startIn(t, l, allowlist, lab.BoxOptions{Caps: without("NET_ADMIN")}, "sleep", "infinity")
 	refused(t, w.root("agent-init", "up"), 77, "NET_ADMIN")
 }
+
+var _ = also(TestLabModeSidecar, overXtables)
 
 // TestLabModeSidecar: one container keeps the network that another, which has no
 // capability and no agent-init, shares with it.
@@ -179,6 +185,8 @@ func TestLabModeSidecar(t *testing.T) {
 	}
 	refused(t, w.root("agent-init", "sidecar", "true"), 64)
 }
+
+var _ = also(TestLabModeSidecarUsers, overXtables)
 
 // TestLabModeSidecarUsers: who else lives in the network of a sidecar. Its processes can't be seen, but the
 // guard does not take a uid that owns a socket there, nor the one that the agent was said to have. Whoever
@@ -287,6 +295,8 @@ func TestLabModeReports(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabModeReload, overXtables)
+
 // TestLabModeReload: a changed policy is taken over, a bad one is not, and
 // what a narrower one drops is cut.
 func TestLabModeReload(t *testing.T) {
@@ -348,6 +358,8 @@ func TestLabModeReload(t *testing.T) {
 		t.Error("SIGHUP does not reload")
 	}
 }
+
+var _ = also(TestLabModeContainers, overXtables)
 
 // TestLabModeContainers: the ways in which people harden a container.
 func TestLabModeContainers(t *testing.T) {

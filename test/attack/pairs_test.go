@@ -184,6 +184,8 @@ func TestLabPairGrantEndsInForkBomb(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabPairPortsInFullTable, underStress)
+
 // TestLabPairPortsInFullTable: the agent sends to the DNS servers from every port
 // (X37), ICMP among it, while it fills the table of flows (X26).
 func TestLabPairPortsInFullTable(t *testing.T) {

@@ -164,6 +164,8 @@ func TestLabRefusals(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabRefusalNetwork, overXtables)
+
 // TestLabRefusalNetwork: a network namespace that is somebody else's is left as
 // it was.
 func TestLabRefusalNetwork(t *testing.T) {

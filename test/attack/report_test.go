@@ -62,9 +62,6 @@ type reportedContact struct {
 
 // TestLabReport: what the agent did is told by its report: of a container that runs, and of a copy of its log alone.
 func TestLabReport(t *testing.T) {
-	if mode() == "sidecar" {
-		t.Skip("beside a sidecar, the agent's container has no agent-init and no session: see CONTRIBUTING.md")
-	}
 	b := aRun(t)
 	b.works("http", "https://ok.test/")
 	b.works("http", "http://ok.test/")

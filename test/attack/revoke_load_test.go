@@ -68,6 +68,8 @@ func (w *world) ended(to netip.AddrPort, since time.Time) {
 	w.Logf("%v: the command took %v, the last packet left after %v", to, returned.Sub(since), last.Sub(since))
 }
 
+var _ = also(TestLabX31RevokeAmongFlows, underStress)
+
 // TestLabX31RevokeAmongFlows: how many flows the agent has made is no matter for the
 // end of one: not for a denial, not for one that another change is ahead of, nor for
 // a grant's end.
@@ -127,6 +129,8 @@ func (w *world) recoversWithout(after string) {
 		w.Errorf("not healthy after %s: %v", after, s["why"])
 	}
 }
+
+var _ = also(TestLabX32RevokeWithoutTime, underStress)
 
 // TestLabX32RevokeWithoutTime: the agent takes what time there is of the processors,
 // of which the container has half of one, and has made a table of flows. It is cut off

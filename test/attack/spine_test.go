@@ -9,6 +9,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabSpine, everywhere)
+
 // TestLabSpine is the promise in one test: what is allowed works, what is not
 // does not leave, and the record says so.
 func TestLabSpine(t *testing.T) {
@@ -44,6 +46,8 @@ func TestLabSpine(t *testing.T) {
 		t.Errorf("ended with %d, want 143: %s", r.Code, r)
 	}
 }
+
+var _ = also(TestLabExitCode, overXtables)
 
 // TestLabExitCode: the agent's status is the container's.
 func TestLabExitCode(t *testing.T) {

@@ -85,6 +85,8 @@ func TestLabE67Tampering(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
+var _ = also(TestLabE67ForeignTable, everywhere)
+
 // TestLabE67ForeignTable: a table of somebody else's that accepts, untracks or
 // redirects opens nothing.
 func TestLabE67ForeignTable(t *testing.T) {
@@ -166,6 +168,8 @@ func TestLabE67ForeignTable(t *testing.T) {
 func notToUpstreams(p *lab.Packet) bool {
 	return !(p.DstPort == 53 && (p.Dst == lab.Upstream4 || p.Dst == lab.Upstream6))
 }
+
+var _ = also(TestLabE68Backends, everywhere)
 
 // TestLabE68Backends: rules of both generations of iptables, made before the
 // start, neither open nor hide anything, and the self-test judges by packets.

@@ -13,6 +13,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabTelemetry, everywhere)
+
 // TestLabTelemetry: the log and the metrics arrive at the collector. The agent neither reaches it, nor learns the headers;
 // hostile code in the exporter's place reaches the collector, and nothing else.
 func TestLabTelemetry(t *testing.T) {

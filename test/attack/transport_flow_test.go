@@ -128,6 +128,8 @@ func (w *world) reach(from netip.Addr, to netip.AddrPort, should bool) bool {
 	return werr == nil && rerr == nil
 }
 
+var _ = also(TestLabInboundPorts, everywhere)
+
 func TestLabInboundPorts(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [3003/udp]\n")}, Env: []string{"AGENT_INIT_INBOUND=3000, 3003/udp"}})
 	open := w.beside(lab.BoxOptions{})
@@ -177,6 +179,8 @@ func TestLabInboundPorts(t *testing.T) {
 	w.sealed(notGuards, func(p *lab.Packet) bool { return p.Proto != unix.IPPROTO_TCP || p.SrcPort != 3000 })
 }
 
+var _ = also(TestLabE31SourcePort, overXtables)
+
 func TestLabE31SourcePort(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [6001/udp]\n")}})
 	open := w.beside(lab.BoxOptions{})
@@ -215,6 +219,8 @@ func TestLabE31SourcePort(t *testing.T) {
 	}
 	w.sealed(notGuards)
 }
+
+var _ = also(TestLabE41Relay, overXtables|inUp)
 
 func TestLabE41Relay(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})

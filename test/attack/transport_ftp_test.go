@@ -19,6 +19,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabE34Related, everywhere)
+
 // TestLabE34Related: a helper of connection tracking reads FTP and expects the
 // data connections that it speaks of. Expected isn't allowed.
 func TestLabE34Related(t *testing.T) {

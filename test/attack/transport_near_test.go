@@ -20,8 +20,10 @@ func count(p lab.Poke) int {
 	return len(list)
 }
 
+var _ = also(TestLabE35Gateway, overXtables)
+
 func TestLabE35Gateway(t *testing.T) {
-	w := confine(t, allowlist+"host.docker.internal:11434\n"+inSidecar("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
+	w := confine(t, allowlist+"host.docker.internal:11434\n"+sidecarEntry("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
 	open := w.beside(lab.BoxOptions{})
 	ula := func(b *lab.Box) string { return b.ULA().Prev().String() }
 	for _, tt := range []struct{ confined, open string }{
@@ -48,6 +50,8 @@ func TestLabE35Gateway(t *testing.T) {
 	w.works("tcp", "-send", "x", "host.docker.internal:11434")
 	w.sealed(notGuards, lab.Not(lab.ToPort(unix.IPPROTO_TCP, 11434)))
 }
+
+var _ = also(TestLabE36Neighbours, overXtables)
 
 func TestLabE36Neighbours(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
@@ -121,6 +125,8 @@ func metadata() []string {
 	}
 }
 
+var _ = also(TestLabE37Metadata, everywhere)
+
 func TestLabE37Metadata(t *testing.T) {
 	// Blocks around them may be in the policy, and names that mean them.
 	const around = allowlist + `
@@ -172,6 +178,8 @@ hosted.test private
 	w.blocked("tcp", "169.254.169.254:80")
 	w.works("tcp", "168.63.129.17:443") // the old one is in force
 }
+
+var _ = also(TestLabE37Start, overXtables)
 
 // TestLabE37Start: neither does a container start with one.
 func TestLabE37Start(t *testing.T) {

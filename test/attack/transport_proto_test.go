@@ -62,6 +62,8 @@ func TestLabE29ICMP(t *testing.T) {
 	w.sealed(notGuards)
 }
 
+var _ = also(TestLabE30OtherProtocols, overXtables)
+
 func TestLabE30OtherProtocols(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: rawCaps()})
 	open := w.beside(lab.BoxOptions{Caps: rawCaps()})
@@ -127,6 +129,8 @@ func TestLabE30OtherProtocols(t *testing.T) {
 	})
 }
 
+var _ = also(TestLabE38Groups, overXtables)
+
 func TestLabE38Groups(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
@@ -150,6 +154,8 @@ func TestLabE38Groups(t *testing.T) {
 	}
 	w.sealed(notGuards)
 }
+
+var _ = also(TestLabE38Membership, overXtables)
 
 // TestLabE38Membership: who joins a group has the kernel tell the link, in a
 // message whose address is of the agent's choice.
@@ -198,6 +204,8 @@ func TestLabE38Membership(t *testing.T) {
 		}
 	}
 }
+
+var _ = also(TestLabE40Fragments, overXtables)
 
 func TestLabE40Fragments(t *testing.T) {
 	w := confine(t, allowlist+"45.30.9.10:4433/udp\n", lab.BoxOptions{Caps: rawCaps()})

@@ -80,6 +80,8 @@ func toward(addr string) lab.Filter {
 	return lab.ToAddr(netip.MustParseAddr(addr).WithZone("").String())
 }
 
+var _ = also(TestLabE21DirectAddress, overXtables)
+
 func TestLabE21DirectAddress(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
@@ -113,6 +115,8 @@ func TestLabE21DirectAddress(t *testing.T) {
 	w.refused(open, lab.ToAddr("45.30.68.2"), "http", "-addr", "45.30.68.2:80", "http://ok.test/")
 	w.sealed(notGuards, lab.Not(lab.ToAddr("45.30.9.9")))
 }
+
+var _ = also(TestLabE22Spellings, overXtables)
 
 func TestLabE22Spellings(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
@@ -164,6 +168,8 @@ func TestLabE22Spellings(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE23IPv6, everywhere)
+
 func TestLabE23IPv6(t *testing.T) {
 	// IPv4 only in the policy: IPv6 is as closed.
 	w := confine(t, allowlist, lab.BoxOptions{})
@@ -193,6 +199,8 @@ func TestLabE23IPv6(t *testing.T) {
 	w.blocked("tcp", target(ok6.String(), 8443))
 	w.sealed(notGuards, lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)))
 }
+
+var _ = also(TestLabE23LateIPv6, overXtables)
 
 // TestLabE23LateIPv6: a container without IPv6 gets it later, as when it is
 // connected to another network.
@@ -226,6 +234,8 @@ func addIPv6(link, addr string) error {
 	return netlink.AddrReplace(l, a)
 }
 
+var _ = also(TestLabE24MappedSocket, overXtables)
+
 func TestLabE24MappedSocket(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
@@ -241,6 +251,8 @@ func TestLabE24MappedSocket(t *testing.T) {
 	w.works("connect", "inet6", "stream", "0", target("::ffff:"+ok4.String(), 443))
 	w.blocked("connect", "inet6", "stream", "0", target("::ffff:"+ok4.String(), 22))
 }
+
+var _ = also(TestLabE27OtherPorts, overXtables)
 
 func TestLabE27OtherPorts(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:2222\n", lab.BoxOptions{})
@@ -286,6 +298,8 @@ func TestLabE27OtherPorts(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabE28QUIC, overXtables)
+
 func TestLabE28QUIC(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:443/udp\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
@@ -309,6 +323,8 @@ func TestLabE28QUIC(t *testing.T) {
 		w.refused(open, func(p *lab.Packet) bool { return p.Proto == unix.IPPROTO_TCP && p.Dst == a }, "tcp", target(a.String(), 443))
 	}
 }
+
+var _ = also(TestLabE32SSH, overXtables)
 
 func TestLabE32SSH(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:22\n", lab.BoxOptions{})

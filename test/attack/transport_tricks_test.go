@@ -10,6 +10,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabE39Marks, overXtables)
+
 func TestLabE39Marks(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: append(rawCaps(), "NET_BIND_SERVICE")})
 	open := w.beside(lab.BoxOptions{Caps: append(rawCaps(), "NET_BIND_SERVICE")})
@@ -76,6 +78,8 @@ func TestLabE39Marks(t *testing.T) {
 	w.sealed(notGuards)
 }
 
+var _ = also(TestLabE39Interface, overXtables)
+
 // TestLabE39Interface: a socket that is bound to the interface must not put
 // loopback's addresses, or redirected ones, on the wire.
 func TestLabE39Interface(t *testing.T) {
@@ -111,6 +115,8 @@ func TestLabE39Interface(t *testing.T) {
 	w.sealed(notGuards)
 }
 
+var _ = also(TestLabE39Source, overXtables)
+
 // TestLabE39Source: over IPv6 a socket may have any address (IPV6_FREEBIND). If
 // a packet passes as coming from outside, then what is sent there is a reply.
 func TestLabE39Source(t *testing.T) {
@@ -142,6 +148,8 @@ func TestLabE39Source(t *testing.T) {
 	w.sealed(notGuards)
 	w.works("udp", target(ok2.String(), 4433))
 }
+
+var _ = also(TestLabE39Route, everywhere)
 
 // TestLabE39Route: over IPv6 a socket may add a routing header, by which an
 // allowed host is asked to send the packet on to another.

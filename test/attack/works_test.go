@@ -12,6 +12,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabWorksNames, everywhere)
+
 // TestLabWorksNames: both families, both schemes, exact names and wildcards.
 func TestLabWorksNames(t *testing.T) {
 	l := newLab(t)
@@ -52,6 +54,8 @@ func TestLabWorksNames(t *testing.T) {
 	w.blocked("http", "http://sub.ok.test/")
 }
 
+var _ = also(TestLabWorksRotation, everywhere)
+
 func TestLabWorksRotation(t *testing.T) {
 	l := newLab(t)
 	first, second := netip.MustParseAddr("45.30.20.1"), netip.MustParseAddr("45.30.20.2")
@@ -76,6 +80,8 @@ func TestLabWorksRotation(t *testing.T) {
 	l.DNS.Set("moving.test", lab.Answer{Addrs: many("45.30.21.1", 100), Rotate: 8, ZeroTTL: true})
 	w.works("loop", "-n", "300", "-c", "4", "-name", "moving.test", ":443")
 }
+
+var _ = also(TestLabWorksLongLived, everywhere)
 
 // TestLabWorksLongLived: a connection outlives the lease that it began under.
 func TestLabWorksLongLived(t *testing.T) {
@@ -104,6 +110,8 @@ func TestLabWorksLongLived(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabWorksEntries, everywhere)
+
 // TestLabWorksEntries: each kind of entry opens what it says, and no more.
 func TestLabWorksEntries(t *testing.T) {
 	l := newLab(t)
@@ -127,7 +135,7 @@ localai:8080
 [2a0f:41::]/32:8443
 45.42.1.1:7000/udp
 host.docker.internal:11434
-`+inSidecar("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
+`+sidecarEntry("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
 	gateway := w.box.Gateway4().String()
 	if gateway != "172.30.0.1" {
 		t.Fatalf("the gateway is %s", gateway)
@@ -176,6 +184,8 @@ func sub(w *world, t *testing.T) *world {
 	return &c
 }
 
+var _ = also(TestLabWorksLocalhost, everywhere)
+
 // TestLabWorksLocalhost: the agent's own servers are its own affair.
 func TestLabWorksLocalhost(t *testing.T) {
 	w := confine(t, nameless, lab.BoxOptions{})
@@ -196,6 +206,8 @@ func TestLabWorksLocalhost(t *testing.T) {
 	w.sealed()
 }
 
+var _ = also(TestLabWorksManyConnections, everywhere)
+
 func TestLabWorksManyConnections(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	ok4, ok6 := named("ok.test")
@@ -204,6 +216,8 @@ func TestLabWorksManyConnections(t *testing.T) {
 	w.works("loop", "-n", "200", "-c", "200", "-name", "ok.test", ":443")
 	w.works("http", "-method", "POST", "-size", "4000000", "-timeout", "20s", "https://ok.test/upload")
 }
+
+var _ = also(TestLabWorksEngineDNS, everywhere)
 
 // TestLabWorksEngineDNS: a user-defined network, whose names only the engine's
 // resolver knows.
@@ -218,6 +232,8 @@ func TestLabWorksEngineDNS(t *testing.T) {
 	w.works("dns", at(lab.Upstream4, 53), "localai", "A")
 	w.sealed(port53) // the engine's resolver is in the box, and its own rules lead there
 }
+
+var _ = also(TestLabWorksSearchDomains, everywhere)
 
 // TestLabWorksSearchDomains: with ndots a stub resolver asks for every name
 // below each search domain first; none of that reaches a server.
@@ -244,6 +260,8 @@ func TestLabWorksSearchDomains(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabWorksWithoutIPv6, everywhere)
+
 func TestLabWorksWithoutIPv6(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
 	w.works("http", "https://ok.test/")
@@ -260,6 +278,8 @@ func TestLabWorksWithoutIPv6(t *testing.T) {
 	}
 }
 
+var _ = also(TestLabWorksRequired, everywhere)
+
 // TestLabWorksRequired: what the policy calls required is there from the start.
 func TestLabWorksRequired(t *testing.T) {
 	w := confine(t, "api.anthropic.com required\nok.test\n", lab.BoxOptions{})
@@ -272,6 +292,8 @@ func TestLabWorksRequired(t *testing.T) {
 		t.Errorf("want 70 and no agent: %s", r)
 	}
 }
+
+var _ = also(TestLabWorksNewUpstream, everywhere)
 
 // TestLabWorksNewUpstream: a reload that names other DNS servers has them asked,
 // and the old ones no more.

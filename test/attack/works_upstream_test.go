@@ -11,6 +11,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
+var _ = also(TestLabWorksUpstreamTLS, everywhere)
+
 // TestLabWorksUpstreamTLS: the guard, which may open no file any more, asks a server over TLS. A server with another
 // name's certificate is believed nothing. Where the policy names a server over TLS only later, a guard that has read no
 // authorities makes room for one that has.
