@@ -97,11 +97,11 @@ test-prepare:
 
 # test-unit: the tests that need neither a network of their own nor other people's programs; as root, all of them run
 test-unit:
-	$(GO) test -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' ./...
+	$(GO) test -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' $$($(GO) list ./... | grep -v /test/attack)
 
 # One box between the lab's networks: what is allowed arrives, and nothing else does.
 test-spine: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -run '^TestLab(Spine|Works)' ./test/attack
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -run '^Test(Allowed)?Works' ./test/attack
 
 # The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
 # beside them.
@@ -138,7 +138,7 @@ SOAK        ?= 2h
 # soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
 soak: build
 	AGENT_INIT_SOAK=$(SOAK) AGENT_INIT_SOAK_DIR=$(CURDIR)/bin/soak AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -timeout 0 -v -run '^TestLabSoak$$' ./test/attack
+		$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./test/attack
 
 # Its picture and its figures into docs/stress.md.
 soak-docs:
@@ -222,7 +222,7 @@ scorecard: build
 corpus: build
 	@[ -n '$(CORPUS)' ] || { echo "usage: make corpus CORPUS=DIR, see docs/corpus.md" >&2; exit 64; }
 	AGENT_EGRESS_BENCH='$(abspath $(CORPUS))' AGENT_INIT_MUST_RUN=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -v -run '^TestLabCorpus$$' ./test/attack
+		$(GO) test -count=1 -v -run '^TestCorpus$$' ./test/attack
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude

@@ -24,9 +24,9 @@ func links(cols, rows int) string {
 	return b.String() + "\x1b]8;;\x1b\\\x1b[1;1Hthe top"
 }
 
-// TestLabX52 attaches to a screen whose every cell has another hyperlink than the one
+// TestLabCostlyScreen attaches to a screen whose every cell has another hyperlink than the one
 // before, at a size of its own: it is shown, and costs the server no more than a screen.
-func TestLabX52(t *testing.T) {
+func TestLabCostlyScreen(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	main := r.attach(protocol.Request{Cols: 120, Rows: 50})

@@ -158,9 +158,9 @@ func (w *world) refusedAnswer(way, why string) {
 	})
 }
 
-// TestLabApproval: a person far away allows what the agent has asked for, by a file. Nobody else can by any, and the
+// TestApproval: a person far away allows what the agent has asked for, by a file. Nobody else can by any, and the
 // answer opens no more, no longer, no second time, and not elsewhere.
-func TestLabApproval(t *testing.T) {
+func TestApproval(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w, p, files := answering(t, l, "most: 1h", "")
@@ -300,8 +300,8 @@ func (w *world) swap(t *testing.T, files string, lines map[string]string) {
 	must(t, os.Rename(dir, filepath.Join(files, "..data")))
 }
 
-// TestLabApprovalCeiling: a person far away allows nothing above the ceiling, be it lowered after they were asked.
-func TestLabApprovalCeiling(t *testing.T) {
+// TestApprovalCeiling: a person far away allows nothing above the ceiling, be it lowered after they were asked.
+func TestApprovalCeiling(t *testing.T) {
 	l := newLab(t)
 	w, p, files := answering(t, l, "most: 1h", "", ceilings("ok.test\nask.example.com\nnew.test\nsub.new.test\n", "ok.test\nask.example.com\nnew.test\n")...)
 	if r := w.requests("more.test").Wait(0); r.Code != 64 || !strings.Contains(r.Stderr, "more.test is above the ceiling: no line of it admits this\n  remedy: ask for less, or") {
@@ -323,10 +323,10 @@ func TestLabApprovalCeiling(t *testing.T) {
 	w.unasked("sub.new.test", "more.test")
 }
 
-var _ = also(TestLabApprovalWays, everywhere)
+var _ = also(TestApprovalWays, everywhere)
 
-// TestLabApprovalWays: an answer comes back with the webhook's, or is a file; and nothing else that a server sends.
-func TestLabApprovalWays(t *testing.T) {
+// TestApprovalWays: an answer comes back with the webhook's, or is a file; and nothing else that a server sends.
+func TestApprovalWays(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w, p, files := answering(t, l, "most: 1h", "")
@@ -371,9 +371,9 @@ func TestLabApprovalWays(t *testing.T) {
 	w.audited("a call", func(e event) bool { return e.Reason == "notify: ask.example.com was told of request 2" })
 }
 
-// TestLabApprovalHold: the first question for a name that nobody has thought of waits for a person, and for no longer
+// TestApprovalHold: the first question for a name that nobody has thought of waits for a person, and for no longer
 // than it may. Other questions go on, and no more wait than have a place.
-func TestLabApprovalHold(t *testing.T) {
+func TestApprovalHold(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w, p, files := answering(t, l, "hold: 30s", "dns: {qps: 1000}\n")

@@ -23,11 +23,11 @@ func (b *brokered) serves(what string) (took time.Duration) {
 	return time.Since(begun)
 }
 
-var _ = also(TestLabBrokerKilled, underStress)
+var _ = also(TestBrokerKilled, underStress)
 
-// TestLabBrokerKilled: a broker is killed at random, while the agent asks. What it was doing ends in an error, nothing
+// TestBrokerKilled: a broker is killed at random, while the agent asks. What it was doing ends in an error, nothing
 // goes another way, the next one knows the same token, and what was spent stays spent.
-func TestLabBrokerKilled(t *testing.T) {
+func TestBrokerKilled(t *testing.T) {
 	b := broker(t, "    limits: {requests_per_minute: 100000}\n", lab.BoxOptions{})
 	before, kills := b.status1("requests"), often(5, 50)
 	var asked, failed atomic.Int64
@@ -82,8 +82,8 @@ func (b *brokered) status1(name string) float64 {
 	return n
 }
 
-// TestLabBrokerCrash: while there is no broker, connections are refused, and soon there is one again.
-func TestLabBrokerCrash(t *testing.T) {
+// TestBrokerCrash: while there is no broker, connections are refused, and soon there is one again.
+func TestBrokerCrash(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	time.Sleep(time.Second) // it has started for good
 	p := b.process()
@@ -91,8 +91,8 @@ func TestLabBrokerCrash(t *testing.T) {
 	t.Logf("served again %v after a crash", b.serves("a crash").Round(time.Millisecond))
 }
 
-// TestLabBrokerHung: a broker that is stopped is replaced. What waits for it ends.
-func TestLabBrokerHung(t *testing.T) {
+// TestBrokerHung: a broker that is stopped is replaced. What waits for it ends.
+func TestBrokerHung(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	p := b.process()
 	p.stop(t)
@@ -106,8 +106,8 @@ func TestLabBrokerHung(t *testing.T) {
 	b.audited("its end", func(e event) bool { return e.Kind == "guard" && strings.Contains(e.Reason, "broker ended") })
 }
 
-// TestLabBrokerStreamCut: a stream that is under way when the broker ends is seen to be cut.
-func TestLabBrokerStreamCut(t *testing.T) {
+// TestBrokerStreamCut: a stream that is under way when the broker ends is seen to be cut.
+func TestBrokerStreamCut(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	b.model.Delay = 2 * time.Second
 	streamed := strings.Replace(prompt, "{", `{"stream":true,`, 1)
@@ -126,8 +126,8 @@ func TestLabBrokerStreamCut(t *testing.T) {
 	}
 }
 
-// TestLabBrokerRotation: another key in the file is used soon, and from then on alone. One that is no good is not.
-func TestLabBrokerRotation(t *testing.T) {
+// TestBrokerRotation: another key in the file is used soon, and from then on alone. One that is no good is not.
+func TestBrokerRotation(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	b.model.Key = ""
 	rotate := func(key string) {
@@ -172,8 +172,8 @@ func TestLabBrokerRotation(t *testing.T) {
 	b.keyless()
 }
 
-// TestLabBrokerLimits: what was spent is counted by the keeper: no end of a broker gives it back.
-func TestLabBrokerLimits(t *testing.T) {
+// TestBrokerLimits: what was spent is counted by the keeper: no end of a broker gives it back.
+func TestBrokerLimits(t *testing.T) {
 	b := broker(t, "    limits: {tokens_per_day: 40}\n", lab.BoxOptions{})
 	spend := func() (n int) {
 		for ; n < 20; n++ {

@@ -15,8 +15,8 @@ func (w *world) reloadWith(policy string) lab.Result {
 	return w.root("agent-init", "reload")
 }
 
-// TestLabBrokerReload: a route that goes is not served any more, and one that comes is, by the same broker.
-func TestLabBrokerReload(t *testing.T) {
+// TestBrokerReload: a route that goes is not served any more, and one that comes is, by the same broker.
+func TestBrokerReload(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{Files: []lab.File{{Path: "/run/secrets/second", Data: []byte("sk-of-the-second-route"), Mode: 0o400}}})
 	b.lab.DNS.SetAddrs("second.test", "45.30.50.2")
 	before := b.process()
@@ -63,9 +63,9 @@ func TestLabBrokerReload(t *testing.T) {
 	}
 }
 
-// TestLabBrokerAbsent: an optional route without a credential leaves all as it would be without it, and nothing is
+// TestBrokerAbsent: an optional route without a credential leaves all as it would be without it, and nothing is
 // started for it. It needs a new start to come.
-func TestLabBrokerAbsent(t *testing.T) {
+func TestBrokerAbsent(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("api.anthropic.com", "45.30.50.1")

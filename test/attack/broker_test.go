@@ -69,9 +69,9 @@ func (b *brokered) prompt(flags ...string) lab.Poke {
 
 func (b *brokered) ask() []string { return []string{"-header", "authorization: Bearer " + b.token} }
 
-// TestLabBroker: the agent asks the model over the broker, with a token. The model gets the key, once for each request,
+// TestBroker: the agent asks the model over the broker, with a token. The model gets the key, once for each request,
 // and nothing else of the agent's; the agent has the key nowhere.
-func TestLabBroker(t *testing.T) {
+func TestBroker(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	if p := b.prompt(b.ask()...); !p.OK || !strings.Contains(fmt.Sprint(p.Detail["body"]), fakellm.Text) {
 		t.Fatalf("the model does not answer: %s\n%s", p, b.agent.Stderr())
@@ -105,8 +105,8 @@ func TestLabBroker(t *testing.T) {
 	b.audited("the refusals", func(e event) bool { return e.Kind == "broker" && e.Verdict == "deny" })
 }
 
-// TestLabBrokerVariable: a key that comes in a variable is not handed on to anybody.
-func TestLabBrokerVariable(t *testing.T) {
+// TestBrokerVariable: a key that comes in a variable is not handed on to anybody.
+func TestBrokerVariable(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey}})
 	if p := b.prompt(b.ask()...); !p.OK {
 		t.Errorf("the model does not answer: %s", p)
@@ -120,9 +120,9 @@ func TestLabBrokerVariable(t *testing.T) {
 	b.keyless()
 }
 
-// TestLabBrokerVariableUp: with up, others start the agent and give it the container's variables. A key there is refused,
+// TestBrokerVariableUp: with up, others start the agent and give it the container's variables. A key there is refused,
 // and nothing leaves; one in a file is taken.
-func TestLabBrokerVariableUp(t *testing.T) {
+func TestBrokerVariableUp(t *testing.T) {
 	const policy = "broker: {anthropic: {credential: [file:/etc/agent-init/anthropic.key, env:ANTHROPIC_API_KEY]}}\n"
 	w := start(t, "ok.test\n", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey},
 		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(policy)}}}, "sleep", "infinity")

@@ -8,8 +8,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabBrokerExplains: the agent learns where it has to ask, and nobody opens the same host beside the broker.
-func TestLabBrokerExplains(t *testing.T) {
+// TestBrokerExplains: the agent learns where it has to ask, and nobody opens the same host beside the broker.
+func TestBrokerExplains(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{NoNewPrivs: true})
 	b.says([]string{"explain", "api.anthropic.com"}, "api.anthropic.com 443/tcp: reached through the broker alone\n", "reached through the broker: "+b.base,
 		"ANTHROPIC_BASE_URL", "(policy.yaml:2)", "POST /v1/messages, ", "HEAD /api/hello is refused, and does no harm")
@@ -48,8 +48,8 @@ func TestLabBrokerExplains(t *testing.T) {
 	}
 }
 
-// TestLabRouteBesideAGrant: a route that comes to where a person has let the agent go is not taken before that has ended.
-func TestLabRouteBesideAGrant(t *testing.T) {
+// TestRouteBesideAGrant: a route that comes to where a person has let the agent go is not taken before that has ended.
+func TestRouteBesideAGrant(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	b.did("allow", "shared.test")
 	const route = "broker:\n  anthropic: {credential: file:/run/secrets/anthropic}\n  mine: {to: 'https://shared.test/', credential: none, allow: [GET /**]}\n"
@@ -62,8 +62,8 @@ func TestLabRouteBesideAGrant(t *testing.T) {
 	b.says([]string{"explain", "mine"}, "shared.test 443/tcp: reached through the broker alone\n", "GET /**")
 }
 
-// TestLabBrokerRefusesStart: nothing runs by a policy with a wrong route, and the message says where it is and what to do.
-func TestLabBrokerRefusesStart(t *testing.T) {
+// TestBrokerRefusesStart: nothing runs by a policy with a wrong route, and the message says where it is and what to do.
+func TestBrokerRefusesStart(t *testing.T) {
 	for name, c := range map[string]struct{ policy, list, says string }{
 		"an unknown route": {"broker:\n  antropic: {}\n", "ok.test\n", "policy.yaml:2:3: no route of this name is built in"},
 		"an unknown word":  {"broker:\n  anthropic:\n    key: x\n", "ok.test\n", `policy.yaml:3:5: unknown key: "key"`},

@@ -82,11 +82,11 @@ func elsewhere(p *lab.Packet) bool {
 	return notGuards(p)
 }
 
-var _ = also(TestLabBrokerTakenOver, everywhere)
+var _ = also(TestBrokerTakenOver, everywhere)
 
-// TestLabBrokerTakenOver: hostile code in the broker's place reaches the hosts of its routes, and nothing else. The agent,
+// TestBrokerTakenOver: hostile code in the broker's place reaches the hosts of its routes, and nothing else. The agent,
 // root and whoever has one of its ids reach nothing of those.
-func TestLabBrokerTakenOver(t *testing.T) {
+func TestBrokerTakenOver(t *testing.T) {
 	b := walled(t)
 	b.works("resolve", "ok.test") // leased to the agent. A connection would still be ending when packets are looked at
 	who := b.process()
@@ -154,10 +154,10 @@ func TestLabBrokerTakenOver(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabBrokerRouteEnds, everywhere)
+var _ = also(TestBrokerRouteEnds, everywhere)
 
-// TestLabBrokerRouteEnds: a route that is taken out ends what is under way on it, and opens nothing.
-func TestLabBrokerRouteEnds(t *testing.T) {
+// TestBrokerRouteEnds: a route that is taken out ends what is under way on it, and opens nothing.
+func TestBrokerRouteEnds(t *testing.T) {
 	b := walled(t)
 	who := b.process()
 	held := b.box.ExecStart(lab.Cmd{Args: []string{"/usr/local/bin/poke", "idle", "-n", "1", "-hold", "5s", target(routeAddrs[0], 443)}, UID: who.uid, GID: who.gid})
@@ -182,11 +182,11 @@ func TestLabBrokerRouteEnds(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabBrokerGoesOn, overXtables)
+var _ = also(TestBrokerGoesOn, overXtables)
 
-// TestLabBrokerGoesOn: what the agent is asked to wait for ends with nothing that happens to others: guards that are
+// TestBrokerGoesOn: what the agent is asked to wait for ends with nothing that happens to others: guards that are
 // killed, grants, another list. Requests that begin meanwhile find the addresses that are leased.
-func TestLabBrokerGoesOn(t *testing.T) {
+func TestBrokerGoesOn(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{})
 	b.model.Delay = 2 * time.Second
 	streamed := make(chan lab.Poke)

@@ -11,9 +11,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabCanary: a million reads of memory, environments, files and open files as the agent, while the broker works,
+// TestCanary: a million reads of memory, environments, files and open files as the agent, while the broker works,
 // and as root of the memory of guard and session server: the key is in none.
-func TestLabCanary(t *testing.T) {
+func TestCanary(t *testing.T) {
 	b := broker(t, "", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey, "AGENT_INIT_SESSION=always"}})
 	b.process()
 	b.hand = nil // a hunter may read the agent's own memory, of which a process that stays has too much

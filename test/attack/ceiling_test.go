@@ -30,11 +30,11 @@ func (w *world) raise(version int) {
 	}
 }
 
-var _ = also(TestLabCeiling, inModes)
+var _ = also(TestCeiling, inModes)
 
-// TestLabCeiling: nothing that any source allows is above the ceiling, and one that is lowered ends what it no longer
+// TestCeiling: nothing that any source allows is above the ceiling, and one that is lowered ends what it no longer
 // admits: connections, flows and grants, also below a policy that is broken by then.
-func TestLabCeiling(t *testing.T) {
+func TestCeiling(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	for _, host := range []string{"ok.test", "ok2.test", "evil.test"} {
@@ -157,8 +157,8 @@ func TestLabCeiling(t *testing.T) {
 	w.unasked("evil.test", "stay.test", "late.test", "api.github.com", "other.test")
 }
 
-// TestLabCeilingStart: what no start may do below a ceiling, and which ceiling no start takes.
-func TestLabCeilingStart(t *testing.T) {
+// TestCeilingStart: what no start may do below a ceiling, and which ceiling no start takes.
+func TestCeilingStart(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	const dir = "/etc/agent-init/"
@@ -216,8 +216,8 @@ func TestLabCeilingStart(t *testing.T) {
 	w.works("resolve", "evil.test")
 }
 
-// TestLabCeilingUnusable: a ceiling that wants what takes another start closes everything, grants included.
-func TestLabCeilingUnusable(t *testing.T) {
+// TestCeilingUnusable: a ceiling that wants what takes another start closes everything, grants included.
+func TestCeilingUnusable(t *testing.T) {
 	w := confineIn(t, newLab(t), "ok.test\n", lab.BoxOptions{})
 	w.did("allow", "ok2.test")
 	for _, name := range []string{"ok.test", "ok2.test"} {
@@ -238,11 +238,11 @@ func TestLabCeilingUnusable(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabCeilingMany, underStress)
+var _ = also(TestCeilingMany, underStress)
 
-// TestLabCeilingMany: a ceiling that is changed in one place closes in many containers that have it mounted. make stress
+// TestCeilingMany: a ceiling that is changed in one place closes in many containers that have it mounted. make stress
 // has two hundred of them, and says how long that takes.
-func TestLabCeilingMany(t *testing.T) {
+func TestCeilingMany(t *testing.T) {
 	l := newLab(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {

@@ -59,11 +59,11 @@ func (w *world) same(before unchanged) {
 	}
 }
 
-var _ = also(TestLabE60RunAgain, overXtables)
+var _ = also(TestAgentInitRunByTheAgentGainsNothing, overXtables)
 
-// TestLabE60RunAgain: the agent invokes agent-init itself, with every command
+// TestAgentInitRunByTheAgentGainsNothing: the agent invokes agent-init itself, with every command
 // there is, the hidden ones too, a hundred times in parallel.
-func TestLabE60RunAgain(t *testing.T) {
+func TestAgentInitRunByTheAgentGainsNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	before := w.unchanged()
 	want := map[string]string{ // exit codes
@@ -130,11 +130,11 @@ func TestLabE60RunAgain(t *testing.T) {
 	w.works("http", "https://ok.test/")
 }
 
-var _ = also(TestLabE60ForgedStage, overXtables)
+var _ = also(TestForgedStageGainsNothing, overXtables)
 
-// TestLabE60ForgedStage: what agent-init hands to its own second halves can be
+// TestForgedStageGainsNothing: what agent-init hands to its own second halves can be
 // made up by the agent, and gains it nothing.
-func TestLabE60ForgedStage(t *testing.T) {
+func TestForgedStageGainsNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	before := w.unchanged()
 	guard := w.guard()
@@ -163,11 +163,11 @@ var helpers = []string{"nft", "iptables", "ip6tables", "iptables-restore", "ip6t
 	"ipset", "ip", "modprobe", "conntrack", "sysctl", "getent", "id", "sh", "bash", "env", "mount", "chown", "su", "sudo",
 	"setpriv", "gosu", "su-exec", "tini", "dig", "curl", "getcap", "capsh", "kill", "dnsmasq", "true"}
 
-var _ = also(TestLabE61HostileEnvironment, overXtables)
+var _ = also(TestHostileEnvironmentIsIgnored, overXtables)
 
-// TestLabE61HostileEnvironment: root's side calls nothing by PATH, loads
+// TestHostileEnvironmentIsIgnored: root's side calls nothing by PATH, loads
 // nothing by a variable and believes no proxy.
-func TestLabE61HostileEnvironment(t *testing.T) {
+func TestHostileEnvironmentIsIgnored(t *testing.T) {
 	f, err := elf.Open(lab.Binary(t))
 	must(t, err)
 	defer f.Close()
@@ -225,9 +225,9 @@ func TestLabE61HostileEnvironment(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-// TestLabE62PolicyInWorkspace: what lies in the agent's directories is no
+// TestWorkspaceHoldsNoPolicy: what lies in the agent's directories is no
 // policy, whatever its name, and can't be made one by the agent.
-func TestLabE62PolicyInWorkspace(t *testing.T) {
+func TestWorkspaceHoldsNoPolicy(t *testing.T) {
 	lab.Require(t)
 	var opts lab.BoxOptions
 	for _, dir := range []string{"/workspace", "/workspace/.agent-init", "/workspace/agent-init", "/workspace/.config/agent-init", "/home/agent", "/home/agent/.config/agent-init", "/home/agent/.agent-init", "/tmp"} {
@@ -267,9 +267,9 @@ func TestLabE62PolicyInWorkspace(t *testing.T) {
 	w.works("http", "https://ok.test/")
 }
 
-// TestLabE65ControlPlane: nothing listens for orders but the kernel, for
+// TestNothingListensForOrders: nothing listens for orders but the kernel, for
 // signals, and the files of the state are root's.
-func TestLabE65ControlPlane(t *testing.T) {
+func TestNothingListensForOrders(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	before := w.unchanged()
 	dns := listening(w)

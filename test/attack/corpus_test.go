@@ -19,12 +19,12 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabCorpus asks, as the agent, what the cases of a published corpus ask (docs/corpus.md), under three policies that
-// are made of it, and from a box that nobody sealed. The far side judges. A request has to arrive whole where the policy
-// allows it, and nothing of it where it doesn't; the table compares that with what the corpus expects.
+// TestCorpus asks, as the agent, what the cases of a published corpus ask (docs/corpus.md), under three policies that
+// are made of it, and from a box that nobody sealed. The far side judges. A request has to arrive whole where the
+// policy allows it, and nothing of it where it doesn't; the table compares that with what the corpus expects.
 //
 // AGENT_EGRESS_BENCH names the corpus: a checkout of agent-egress-bench. Without, it is the few cases of testdata.
-func TestLabCorpus(t *testing.T) {
+func TestCorpus(t *testing.T) {
 	dir := cmp.Or(os.Getenv("AGENT_EGRESS_BENCH"), "testdata/corpus")
 	all, err := readCorpus(dir)
 	must(t, err)

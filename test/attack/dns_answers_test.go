@@ -110,9 +110,9 @@ func (w *world) stripped(open *lab.Box, name string, addr netip.Addr) {
 	}
 }
 
-var _ = also(TestLabE09Rebinding, inUp)
+var _ = also(TestPrivateAnswersRefused, inUp)
 
-func TestLabE09Rebinding(t *testing.T) {
+func TestPrivateAnswersRefused(t *testing.T) {
 	w := confine(t, "*.cdn.test\n*.lan.test private\n", lab.BoxOptions{})
 	open := w.open(lab.BoxOptions{})
 	special := []string{
@@ -151,7 +151,7 @@ func TestLabE09Rebinding(t *testing.T) {
 	}
 }
 
-func TestLabE10WrappedPrivate(t *testing.T) {
+func TestWrappedPrivateAnswersRefused(t *testing.T) {
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	open := w.open(lab.BoxOptions{})
 	i := 0
@@ -178,7 +178,7 @@ func TestLabE10WrappedPrivate(t *testing.T) {
 	w.works("http", "https://good.cdn.test/")
 }
 
-func TestLabE11Aliases(t *testing.T) {
+func TestAliasesOpenNothingElse(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("edge.other.test", "45.30.11.1")
 	l.DNS.Set("hop.other.test", lab.Answer{CNAME: "edge.other.test"})
@@ -236,7 +236,7 @@ func many(first string, n int) []netip.Addr {
 	return out
 }
 
-func TestLabE12StuffedAnswer(t *testing.T) {
+func TestStuffedAnswerIsCapped(t *testing.T) {
 	l := newLab(t)
 	l.DNS.Set("big.cdn.test", lab.Answer{Addrs: append(many("45.33.0.0", 3000), many("2a0f:33::", 1500)...)})
 	full := many("45.34.0.0", 31)
@@ -310,7 +310,7 @@ func resident(w *world) []int {
 	return out
 }
 
-func TestLabE13TTLAbuse(t *testing.T) {
+func TestTTLIsClamped(t *testing.T) {
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	server := at(lab.Upstream4, 53)
 	for i, c := range []struct {
@@ -345,11 +345,11 @@ func TestLabE13TTLAbuse(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE14StaleEntry, overXtables|inUp)
+var _ = also(TestLeaseExpiresWhenNameMoves, overXtables|inUp)
 
-// TestLabE14StaleEntry waits out a real lease: an address is worth nothing once
+// TestLeaseExpiresWhenNameMoves waits out a real lease: an address is worth nothing once
 // its name has moved away, unless it was resolved again meanwhile (E16).
-func TestLabE14StaleEntry(t *testing.T) {
+func TestLeaseExpiresWhenNameMoves(t *testing.T) {
 	lab.Require(t)
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	stale, again := netip.MustParseAddr("45.30.14.1"), netip.MustParseAddr("45.30.14.2")
@@ -379,9 +379,9 @@ func TestLabE14StaleEntry(t *testing.T) {
 	w.works("tcp", at(again, 443))
 }
 
-var _ = also(TestLabE15AnswerBeforeRule, overXtables|inUp)
+var _ = also(TestDNSAnswerWaitsForLease, overXtables|inUp)
 
-func TestLabE15AnswerBeforeRule(t *testing.T) {
+func TestDNSAnswerWaitsForLease(t *testing.T) {
 	l := newLab(t)
 	one := func(q lab.Query) *dns.Msg { // another address for each name
 		m := new(dns.Msg).SetReply(q.Msg)
@@ -428,9 +428,9 @@ func TestLabE15AnswerBeforeRule(t *testing.T) {
 	w.works("tcp", "45.30.15.1:443")
 }
 
-var _ = also(TestLabE16LeaseExtended, overXtables|inUp)
+var _ = also(TestAnswerExtendsLease, overXtables|inUp)
 
-func TestLabE16LeaseExtended(t *testing.T) {
+func TestAnswerExtendsLease(t *testing.T) {
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	addr := netip.MustParseAddr("45.30.16.1")
 	w.lab.DNS.Set("again.cdn.test", lab.Answer{Addrs: []netip.Addr{addr}, TTL: 1})
@@ -446,11 +446,11 @@ func TestLabE16LeaseExtended(t *testing.T) {
 	w.works("tcp", at(addr, 443))
 }
 
-var _ = also(TestLabE17PooledClient, overXtables|inUp)
+var _ = also(TestPooledClientOutlivesLease, overXtables|inUp)
 
-// TestLabE17PooledClient waits out a real lease: a client that keeps a
+// TestPooledClientOutlivesLease waits out a real lease: a client that keeps a
 // connection open may open more without asking DNS again.
-func TestLabE17PooledClient(t *testing.T) {
+func TestPooledClientOutlivesLease(t *testing.T) {
 	lab.Require(t)
 	w := confine(t, "*.cdn.test:8443\n", lab.BoxOptions{})
 	pool, idle := netip.MustParseAddr("45.30.17.1"), netip.MustParseAddr("45.30.17.2")

@@ -11,11 +11,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabE18Flood, inUp)
+var _ = also(TestFloodKeepsNobodyFromAnAnswer, inUp)
 
-// TestLabE18Flood: a client that holds the resolver's connections, floods it
+// TestFloodKeepsNobodyFromAnAnswer: a client that holds the resolver's connections, floods it
 // and has it wait for silent servers does not keep others from an answer.
-func TestLabE18Flood(t *testing.T) {
+func TestFloodKeepsNobodyFromAnAnswer(t *testing.T) {
 	w := confine(t, "ok.test\n*.silent.test\n", lab.BoxOptions{})
 	w.lab.DNS.Set("*.silent.test", lab.Answer{Silent: true})
 	w.works("resolve", "ok.test")
@@ -70,11 +70,11 @@ func TestLabE18Flood(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE19EngineResolver, everywhere)
+var _ = also(TestEngineResolverUnreached, everywhere)
 
-// TestLabE19EngineResolver: the engine's resolver asks others for whatever it
+// TestEngineResolverUnreached: the engine's resolver asks others for whatever it
 // is asked, on a port that only its own NAT rules know.
-func TestLabE19EngineResolver(t *testing.T) {
+func TestEngineResolverUnreached(t *testing.T) {
 	l := newLab(t)
 	evilZone(l)
 	w := confineIn(t, l, nameless, lab.BoxOptions{DockerDNS: true})
@@ -119,11 +119,11 @@ func portsOf(t *testing.T, box *lab.Box, path string, addr netip.Addr) []uint16 
 	return ports
 }
 
-// TestLabE20ResolverFiles: nobody but root writes them, and nothing hangs on what they
+// TestResolverFilesAreRoots: nobody but root writes them, and nothing hangs on what they
 // say once agent-init runs. Of /etc/hosts that holds where others may write it; what
-// root alone writes there is taken over as the policy is (TestLabWatchSaysTheSame), but
-// not where containers share it (TestLabX58SharedHosts).
-func TestLabE20ResolverFiles(t *testing.T) {
+// root alone writes there is taken over as the policy is (TestWatchSaysTheSame), but
+// not where containers share it (TestSharedHostsFileUnread).
+func TestResolverFilesAreRoots(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	evilZone(w.lab)
 	files := []string{"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/host.conf", "/etc/ld.so.preload"}

@@ -82,9 +82,9 @@ func wire(t *testing.T, m *dns.Msg, trailing ...byte) string {
 	return hex.EncodeToString(append(raw, trailing...))
 }
 
-var _ = also(TestLabE01TunnelOverOpenDNS, inUp)
+var _ = also(TestNoTunnelOverOpenDNS, inUp)
 
-func TestLabE01TunnelOverOpenDNS(t *testing.T) {
+func TestNoTunnelOverOpenDNS(t *testing.T) {
 	w := confine(t, nameless, lab.BoxOptions{})
 	evilZone(w.lab)
 	evil4, evil6 := named("evil.test")
@@ -118,7 +118,7 @@ func TestLabE01TunnelOverOpenDNS(t *testing.T) {
 	})
 }
 
-func TestLabE02TunnelThroughPermittedResolver(t *testing.T) {
+func TestNoTunnelThroughPermittedResolver(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("*", "45.30.66.6", "2a0f:30:66::6") // every name there is
 	w := confineIn(t, l, nameless, lab.BoxOptions{})
@@ -150,9 +150,9 @@ func TestLabE02TunnelThroughPermittedResolver(t *testing.T) {
 	w.sealed()
 }
 
-// TestLabE03TunnelUnderWildcard: the names below a wildcard can't be told from a
+// TestTunnelUnderWildcardIsRationed: the names below a wildcard can't be told from a
 // tunnel's, but how many there are can.
-func TestLabE03TunnelUnderWildcard(t *testing.T) {
+func TestTunnelUnderWildcardIsRationed(t *testing.T) {
 	const long, short = "*.cdn.test", "*.short.test"
 	w := confine(t, long+"\n"+short+"\nok.test\n", lab.BoxOptions{})
 	w.lab.DNS.SetAddrs(long, "45.30.0.20")
@@ -190,9 +190,9 @@ func TestLabE03TunnelUnderWildcard(t *testing.T) {
 	}
 }
 
-// TestLabE04ProxyResolvesDenied: nothing that listens within the agent's reach
+// TestNothingResolvesDeniedNames: nothing that listens within the agent's reach
 // looks a name up for it before the policy has been asked.
-func TestLabE04ProxyResolvesDenied(t *testing.T) {
+func TestNothingResolvesDeniedNames(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	evilZone(w.lab)
 	ports := listening(w)
@@ -268,9 +268,9 @@ func sockets(t *testing.T, box *lab.Box, path string) []socket {
 	return out
 }
 
-var _ = also(TestLabE05AlternativeResolver, overXtables)
+var _ = also(TestOtherResolversUnreached, overXtables)
 
-func TestLabE05AlternativeResolver(t *testing.T) {
+func TestOtherResolversUnreached(t *testing.T) {
 	w := confine(t, "ok.test\n*.cdn.test\n", lab.BoxOptions{})
 	evilZone(w.lab)
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -338,7 +338,7 @@ func TestLabE05AlternativeResolver(t *testing.T) {
 	w.unasked("evil.test")
 }
 
-func TestLabE06ExoticTypes(t *testing.T) {
+func TestExoticTypesUnasked(t *testing.T) {
 	l := newLab(t)
 	ok4, ok6 := named("ok.test")
 	records := []dns.RR{lab.ECH("ok.test", ok4, ok6),
@@ -373,9 +373,9 @@ func TestLabE06ExoticTypes(t *testing.T) {
 	}
 }
 
-// TestLabE07QueryBits: whatever a client hides in its message, the query that
+// TestQueryCarriesNoBitsOfTheClient: whatever a client hides in its message, the query that
 // leaves is the same.
-func TestLabE07QueryBits(t *testing.T) {
+func TestQueryCarriesNoBitsOfTheClient(t *testing.T) {
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
 	loud := new(dns.Msg).SetQuestion("lOuD.cDn.TeSt.", dns.TypeA)
@@ -418,7 +418,7 @@ func TestLabE07QueryBits(t *testing.T) {
 	}
 }
 
-func TestLabE08OddMessages(t *testing.T) {
+func TestOddMessagesRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	evilZone(w.lab)
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")

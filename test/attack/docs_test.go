@@ -10,10 +10,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabDocs types the examples of docs/operating.md one after another, as the
+// TestDocs types the examples of docs/operating.md one after another, as the
 // agent and as root, and compares what is printed with what stands there: all but
 // numbers, times and the names of months has to be the same.
-func TestLabDocs(t *testing.T) {
+func TestDocs(t *testing.T) {
 	data, err := os.ReadFile("../../docs/operating.md")
 	must(t, err)
 	w := confine(t, "ok.test\n", lab.BoxOptions{

@@ -31,8 +31,8 @@ func (w *world) doctor() (ills map[string]string, code int) {
 	return ills, r.Code
 }
 
-// TestLabDoctor: a well container has no ills, and each of these is found.
-func TestLabDoctor(t *testing.T) {
+// TestDoctor: a well container has no ills, and each of these is found.
+func TestDoctor(t *testing.T) {
 	lab.Require(t)
 	t.Run("well", func(t *testing.T) {
 		w := confine(t, "ok.test\n", lab.BoxOptions{NoNewPrivs: true})

@@ -29,8 +29,8 @@ func (w *world) says(args []string, texts ...string) string {
 	return r.Stdout
 }
 
-// TestLabExplain: the agent learns why, from what everyone can read.
-func TestLabExplain(t *testing.T) {
+// TestExplain: the agent learns why, from what everyone can read.
+func TestExplain(t *testing.T) {
 	w := confine(t, "ok.test\n!ok2.test\n", lab.BoxOptions{})
 	w.works("http", "https://ok.test/")
 	ok4, _ := named("ok.test")
@@ -75,9 +75,9 @@ func TestLabExplain(t *testing.T) {
 	}
 }
 
-// TestLabLogFollow: a live view shows each line once, from the past to the
+// TestLogFollow: a live view shows each line once, from the past to the
 // present.
-func TestLabLogFollow(t *testing.T) {
+func TestLogFollow(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	w.blocked("resolve", "before.test")
 	w.audited("the first", func(e event) bool { return e.Name == "before.test" })

@@ -10,10 +10,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX33BudgetOfGuards: what may be asked below a wildcard is one budget,
+// TestBudgetHoldsAcrossGuards: what may be asked below a wildcard is one budget,
 // however many guards come and go; and thousands of connections that all have the
 // keeper asked don't end the guard.
-func TestLabX33BudgetOfGuards(t *testing.T) {
+func TestBudgetHoldsAcrossGuards(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -66,11 +66,11 @@ func withinBudget(t *testing.T, l *lab.Lab, begun time.Time, how string) {
 	}
 }
 
-var _ = also(TestLabX33BudgetUnderAttack, underStress)
+var _ = also(TestBudgetHoldsUnderAttack, underStress)
 
-// TestLabX33BudgetUnderAttack: the same while thousands of connections have the keeper
+// TestBudgetHoldsUnderAttack: the same while thousands of connections have the keeper
 // asked, for 45 s under stress.
-func TestLabX33BudgetUnderAttack(t *testing.T) {
+func TestBudgetHoldsUnderAttack(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")

@@ -15,14 +15,14 @@ import (
 
 // Attacks against what was built, beyond the catalogue.
 
-var _ = also(TestLabX01ForgedAnswer, overXtables|inUp)
+var _ = also(TestForgedAnswerUnheard, overXtables|inUp)
 
-// TestLabX01ForgedAnswer: the engine's DNS is at an address of loopback,
+// TestForgedAnswerUnheard: the engine's DNS is at an address of loopback,
 // 127.0.0.11, which every process may bind to. The agent makes flows from there
 // to every port that the guard could ask from. What the guard asks would be a
 // reply then, which nothing takes to the engine any more, and the agent would
 // say where allowed names are.
-func TestLabX01ForgedAnswer(t *testing.T) {
+func TestForgedAnswerUnheard(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -54,14 +54,14 @@ func TestLabX01ForgedAnswer(t *testing.T) {
 	w.works("tcp", "-send", "x", "45.30.9.9:8443")
 }
 
-var _ = also(TestLabX02GuessedIdentifiers, overXtables)
+var _ = also(TestGuessedIdentifiersEndTheEnginesWay, overXtables)
 
-// TestLabX02GuessedIdentifiers: where the engine passes questions on from within
+// TestGuessedIdentifiersEndTheEnginesWay: where the engine passes questions on from within
 // this network, as root, whoever else is root may repeat one of the guard's. In
 // a sidecar's network the agent may be root, without any capability. It has the
 // guard ask, and tries all identifiers that there are, each toward a server of
 // its own.
-func TestLabX02GuessedIdentifiers(t *testing.T) {
+func TestGuessedIdentifiersEndTheEnginesWay(t *testing.T) {
 	if xtables() { // which can't remember identifiers, as SECURITY.md says
 		return
 	}
@@ -111,11 +111,11 @@ func TestLabX02GuessedIdentifiers(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabX16ForgedBeforeUp, overXtables)
+var _ = also(TestForgedBeforeUpUnheard, overXtables)
 
-// TestLabX16ForgedBeforeUp: the same flows, made before up confines the program
+// TestForgedBeforeUpUnheard: the same flows, made before up confines the program
 // that made them: up keeps those of loopback and of the engine, but not these.
-func TestLabX16ForgedBeforeUp(t *testing.T) {
+func TestForgedBeforeUpUnheard(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")

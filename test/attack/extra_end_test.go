@@ -11,10 +11,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabEndOfShell: an interactive shell ignores TERM. In a window it ends with its
+// TestEndOfShell: an interactive shell ignores TERM. In a window it ends with its
 // terminal, and the container with it, before anything has to be killed. Nothing else is ignored in there, also if
 // nohup, or a script's &, had agent-init ignore what ends a terminal's programs.
-func TestLabEndOfShell(t *testing.T) {
+func TestEndOfShell(t *testing.T) {
 	lab.Require(t)
 	// What such a shell does about signals, with grace enough to tell a KILL from it.
 	const shell = `grep SigIgn /proc/$$/status >/tmp/ignored; trap "" TERM; trap "exit 7" HUP; echo >/tmp/begun; while :; do sleep 0.1; done`
@@ -37,9 +37,9 @@ func TestLabEndOfShell(t *testing.T) {
 	}
 }
 
-// TestLabRunTwice: an image's entrypoint is agent-init run. Who types that as the
+// TestRunTwice: an image's entrypoint is agent-init run. Who types that as the
 // command gets to read so, and not that the container lacks root.
-func TestLabRunTwice(t *testing.T) {
+func TestRunTwice(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "agent-init", "run", "--session", "always", "--", "true")
 	r := w.agent.Wait(time.Minute)

@@ -14,14 +14,14 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabX17GuardsUID, overXtables)
+var _ = also(TestGuardsUIDIsNobodyElses, overXtables)
 
-// TestLabX17GuardsUID: a container that shares the network of a sidecar runs as the
+// TestGuardsUIDIsNobodyElses: a container that shares the network of a sidecar runs as the
 // uid that rules know the guard by, as a pod may say in advance (runAsUser), in the
 // groups that can be said in advance. It asks the DNS servers for a name that is not
 // allowed, and sends to a leased address what the gate would refuse. With the guard's
 // group as well, all of that arrives: but its number is drawn anew at each start.
-func TestLabX17GuardsUID(t *testing.T) {
+func TestGuardsUIDIsNobodyElses(t *testing.T) {
 	for name, opts := range map[string]lab.BoxOptions{"upstream": {}, "engine": {DockerDNS: true}} {
 		t.Run(name, func(t *testing.T) { guardsUID(t, opts) })
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX58SharedHosts: containers that share a network are given one /etc/hosts by
+// TestSharedHostsFileUnread: containers that share a network are given one /etc/hosts by
 // their engine, as a pod is by a kubelet, and whoever is root in any of them writes it.
 // The agent, root in its own and without a capability, says there that an allowed name
 // is at its server.
-func TestLabX58SharedHosts(t *testing.T) {
+func TestSharedHostsFileUnread(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	dir := t.TempDir()
@@ -59,10 +59,10 @@ func TestLabX58SharedHosts(t *testing.T) {
 	}
 }
 
-// TestLabX59SharedMemory: the containers of a pod share /dev/shm too. On a read-only
+// TestSharedMemoryHoldsNoState: the containers of a pod share /dev/shm too. On a read-only
 // root without a mount at /run the state would be there, with the socket that asks
 // only whether its caller is root.
-func TestLabX59SharedMemory(t *testing.T) {
+func TestSharedMemoryHoldsNoState(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	start := func(tmpfs ...string) (w *world, dir string) {

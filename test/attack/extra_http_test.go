@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestLabX40ChunkExtensions: a chunk's line that a server which knows no chunks
+// TestChunkExtensionSmugglesNothing: a chunk's line that a server which knows no chunks
 // would take for a request.
-func TestLabX40ChunkExtensions(t *testing.T) {
+func TestChunkExtensionSmugglesNothing(t *testing.T) {
 	g := gate(t)
 	head := request("POST / HTTP/1.1", "Host: many.test", "Transfer-Encoding: chunked")
 	for what, line := range map[string]string{
@@ -73,9 +73,9 @@ func (w *world) deaf(a netip.Addr) (hosts func() []string) {
 	}
 }
 
-// TestLabX41IgnoredBody: a body that the server overlooks (CL.0) is no request, since
+// TestIgnoredBodySmugglesNothing: a body that the server overlooks (CL.0) is no request, since
 // nothing is one behind the request that has a body.
-func TestLabX41IgnoredBody(t *testing.T) {
+func TestIgnoredBodySmugglesNothing(t *testing.T) {
 	g := gate(t)
 	for _, method := range []string{"POST", "DELETE", "OPTIONS", "FROB"} {
 		t.Run(method, func(t *testing.T) {

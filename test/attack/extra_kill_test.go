@@ -18,9 +18,9 @@ func (w *world) windows() string {
 	return r.Stdout
 }
 
-// TestLabX53KillResisted: an agent that stops all that it can, on sight, and ignores
+// TestKillEndsWhatResists: an agent that stops all that it can, on sight, and ignores
 // what it may ignore, is ended all the same, by a root without CAP_KILL.
-func TestLabX53KillResisted(t *testing.T) {
+func TestKillEndsWhatResists(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.inSession()
@@ -47,9 +47,9 @@ func TestLabX53KillResisted(t *testing.T) {
 	}
 }
 
-// TestLabX53KillForkBomb: nothing has to be started to end an agent that has left no
+// TestKillEndsForkBomb: nothing has to be started to end an agent that has left no
 // room for a process.
-func TestLabX53KillForkBomb(t *testing.T) {
+func TestKillEndsForkBomb(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.inSession()

@@ -13,10 +13,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX03SuggestThroughLink: root writes suggestions, whose names the agent
+// TestSuggestFollowsNoLink: root writes suggestions, whose names the agent
 // has chosen, to a file in the workspace. The agent has planted a link there that
 // leads to the policy, which is taken over as soon as it changes.
-func TestLabX03SuggestThroughLink(t *testing.T) {
+func TestSuggestFollowsNoLink(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.poke("resolve", "evil.test")
 	w.audited("the refusal", func(e event) bool { return e.Kind == "dns" && e.Name == "evil.test" })
@@ -42,9 +42,9 @@ func TestLabX03SuggestThroughLink(t *testing.T) {
 	}
 }
 
-// TestLabX09SessionServer: the process that the agent's terminal belongs to is as
+// TestSessionServerIsOutOfReach: the process that the agent's terminal belongs to is as
 // far from the agent as the guard is.
-func TestLabX09SessionServer(t *testing.T) {
+func TestSessionServerIsOutOfReach(t *testing.T) {
 	w := session(t)
 	server := w.sessionServer()
 	pid := fmt.Sprint(server.pid)
@@ -70,9 +70,9 @@ func TestLabX09SessionServer(t *testing.T) {
 	w.unasked("evil.test")
 }
 
-// TestLabX10SessionHoard: connections that say nothing, say half of something, or
+// TestHoardedConnectionsKeepNobodyOut: connections that say nothing, say half of something, or
 // announce more than there may be, keep no person out.
-func TestLabX10SessionHoard(t *testing.T) {
+func TestHoardedConnectionsKeepNobodyOut(t *testing.T) {
 	w := session(t)
 	const socket = "/run/agent-init/session.sock"
 	var hoards []*lab.Process
@@ -121,9 +121,9 @@ func (w *world) sessionServer() inmate {
 	return found[0]
 }
 
-// TestLabX11SocketsFromUserNamespace: who is root in a namespace of its own is the
+// TestNamespaceRootIsTheAgentToSockets: who is root in a namespace of its own is the
 // agent to the sockets, which ask the kernel.
-func TestLabX11SocketsFromUserNamespace(t *testing.T) {
+func TestNamespaceRootIsTheAgentToSockets(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for _, socket := range []string{"control", "metrics"} {
 		path := "/run/agent-init/" + socket + ".sock"
@@ -147,8 +147,8 @@ func TestLabX11SocketsFromUserNamespace(t *testing.T) {
 	w.unasked("evil.test")
 }
 
-// TestLabX12KillAll: a signal to everybody reaches the agent's own.
-func TestLabX12KillAll(t *testing.T) {
+// TestKillAllReachesTheAgentsOwn: a signal to everybody reaches the agent's own.
+func TestKillAllReachesTheAgentsOwn(t *testing.T) {
 	w := keepUp(t, allowlist, lab.BoxOptions{})
 	keeper, guard := w.keeper(), w.guard()
 	for _, sig := range []string{"STOP", "HUP", "USR1", "KILL"} {
@@ -164,9 +164,9 @@ func TestLabX12KillAll(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-// TestLabX13Syscalls: what goes around sockets, keyrings and namespaces of others
+// TestOddSystemCallsRefused: what goes around sockets, keyrings and namespaces of others
 // is refused by the filter, whatever the kernel has built in.
-func TestLabX13Syscalls(t *testing.T) {
+func TestOddSystemCallsRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for name, errno := range map[string]string{
 		"io_uring_setup": "ENOSYS", "keyctl": "EPERM", "add_key": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
@@ -184,9 +184,9 @@ func TestLabX13Syscalls(t *testing.T) {
 	}
 }
 
-// TestLabX14PlantedState: before up, a program of the agent's takes the places
+// TestPlantedStateIsRefused: before up, a program of the agent's takes the places
 // where the state would be, where the root file system can't be written.
-func TestLabX14PlantedState(t *testing.T) {
+func TestPlantedStateIsRefused(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for what, plant := range map[string]string{
@@ -213,11 +213,11 @@ func TestLabX14PlantedState(t *testing.T) {
 	}
 }
 
-// TestLabX15ExecedShell: a shell that an engine's exec starts as the agent's user
+// TestEnginesExecIsAKnownLimit: a shell that an engine's exec starts as the agent's user
 // is not confined by agent-init in its system calls, and the agent may trace it.
 // With no-new-privileges for the container it gains nothing by that: the network
 // is closed to the shell too, and it has no privilege.
-func TestLabX15ExecedShell(t *testing.T) {
+func TestEnginesExecIsAKnownLimit(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoNewPrivs: true})
 	shell := w.box.ExecStart(lab.Cmd{UID: lab.AgentUID, Args: []string{"sleep", "infinity"}})
 	var pid string

@@ -9,10 +9,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX50LogStarved: the log is where the agent can fill the file system. What it
+// TestLogHasRoomWhenStarved: the log is where the agent can fill the file system. What it
 // is refused then has a line all the same, from room that was held back. When that
 // is used up, the status says so at once.
-func TestLabX50LogStarved(t *testing.T) {
+func TestLogHasRoomWhenStarved(t *testing.T) {
 	lab.Require(t)
 	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true, Files: []lab.File{settings("log:\n  max_size: 256KiB\n")}})
 	must(t, w.box.Remount("/dev/shm", "size=1m"))

@@ -37,9 +37,9 @@ func oomKills(group string) int {
 	return 0
 }
 
-// TestLabX46OutOfMemory: the kernel takes the largest process where memory is short.
+// TestOutOfMemoryTakesTheAgent: the kernel takes the largest process where memory is short.
 // An agent of hundreds of small ones does not have it take ours.
-func TestLabX46OutOfMemory(t *testing.T) {
+func TestOutOfMemoryTakesTheAgent(t *testing.T) {
 	lab.Require(t)
 	// Each holds less than the keeper does.
 	const small = `i=0; while [ $i -lt 400 ]; do sh -c 'x=$(head -c 500000 /dev/zero | tr "\\0" x); sleep 1000 & wait' & i=$((i+1)); done; wait`
@@ -94,9 +94,9 @@ func TestLabX46OutOfMemory(t *testing.T) {
 	t.Logf("memory was short %d times", oomKills(group))
 }
 
-// TestLabX46Modes: the order is the same in the modes that don't start the agent, and
+// TestOutOfMemoryOrderInEachMode: the order is the same in the modes that don't start the agent, and
 // for what exec starts there.
-func TestLabX46Modes(t *testing.T) {
+func TestOutOfMemoryOrderInEachMode(t *testing.T) {
 	lab.Require(t)
 	for _, mode := range []string{"up", "sidecar"} {
 		t.Run(mode, func(t *testing.T) {

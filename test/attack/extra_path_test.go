@@ -8,10 +8,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX28RootByPath: a base image may begin PATH with a directory that everybody
+// TestPathWritableByOthersRefused: a base image may begin PATH with a directory that everybody
 // writes, as golang's and rust's do. An engine looks a health check and an exec by
 // name up there, as root: the agent would be root at the next of them.
-func TestLabX28RootByPath(t *testing.T) {
+func TestPathWritableByOthersRefused(t *testing.T) {
 	lab.Require(t)
 	const system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	const plant = `d=${PATH%%:*}; mkdir -p $d; printf '#!/bin/sh\nid -u >/tmp/ran-as\n' >$d/agent-init; chmod 755 $d/agent-init; echo started; exec sleep infinity`
@@ -43,9 +43,9 @@ func TestLabX28RootByPath(t *testing.T) {
 	}
 }
 
-// TestLabX28ContainerPath: up judges the PATH of the container, not only of who
+// TestContainersPathIsJudged: up judges the PATH of the container, not only of who
 // calls it (sudo sets one of its own), and doctor says the same.
-func TestLabX28ContainerPath(t *testing.T) {
+func TestContainersPathIsJudged(t *testing.T) {
 	lab.Require(t)
 	const hostile = "PATH=/go/bin:/usr/local/bin:/usr/bin:/bin"
 	l := lab.New(t, lab.Options{})

@@ -29,12 +29,12 @@ func sought(packets []lab.Packet) map[netip.Addr]int {
 	return out
 }
 
-var _ = also(TestLabX22NeighbourQuestions, everywhere)
+var _ = also(TestNeighbourQuestionsAreJudged, everywhere)
 
-// TestLabX22NeighbourQuestions: who wants to send to a neighbour asks the whole
+// TestNeighbourQuestionsAreJudged: who wants to send to a neighbour asks the whole
 // link for it first. Which addresses are asked for is data too: of denied ones
 // none may be.
-func TestLabX22NeighbourQuestions(t *testing.T) {
+func TestNeighbourQuestionsAreJudged(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	targets := func(b *lab.Box) (v4, v6 []netip.Addr) {
@@ -76,12 +76,12 @@ func TestLabX22NeighbourQuestions(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabX23StolenPorts, overXtables)
+var _ = also(TestGuardsPortsCantBeTaken, overXtables)
 
-// TestLabX23StolenPorts: while there is no guard its ports are nobody else's, by
+// TestGuardsPortsCantBeTaken: while there is no guard its ports are nobody else's, by
 // whatever means a port can be shared: what is redirected there must not come to
 // the agent.
-func TestLabX23StolenPorts(t *testing.T) {
+func TestGuardsPortsCantBeTaken(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	ports := w.lent()
 	if len(ports) != 6 {
@@ -121,9 +121,9 @@ func (w *world) lent() (ports []string) {
 	return ports
 }
 
-// TestLabX24LockedFiles: whoever may read a file may lock it, lease it and watch
+// TestLockedFilesHoldNothingUp: whoever may read a file may lock it, lease it and watch
 // it. Nothing of agent-init's waits for those who do.
-func TestLabX24LockedFiles(t *testing.T) {
+func TestLockedFilesHoldNothingUp(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	files := strings.Fields(w.root("sh", "-c", "find /run/agent-init /var/log/agent-init /etc/agent-init -type f -o -type d; echo /etc/hosts /etc/resolv.conf /etc/passwd /etc").Stdout)
 	if r := w.script("touch /workspace/leased"); r.Code != 0 {
@@ -172,9 +172,9 @@ func (w *world) lockOwner(op string) int {
 	return -1
 }
 
-// TestLabX25LinksAcross: who is root in a namespace of its own can make links
+// TestLinksAcrossRefused: who is root in a namespace of its own can make links
 // there, but none whose other end is in the container's network.
-func TestLabX25LinksAcross(t *testing.T) {
+func TestLinksAcrossRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.lab.NewBox(lab.BoxOptions{Caps: []string{"NET_ADMIN", "SYS_ADMIN"}})
 	open.Idle()
@@ -207,11 +207,11 @@ func TestLabX25LinksAcross(t *testing.T) {
 	w.closed()
 }
 
-var _ = also(TestLabX26FlowFlood, everywhere)
+var _ = also(TestFullFlowTableRefuses, everywhere)
 
-// TestLabX26FlowFlood: the agent fills the table of flows by what it may send, to
+// TestFullFlowTableRefuses: the agent fills the table of flows by what it may send, to
 // loopback. What is full refuses: nothing opens, and afterwards all is well.
-func TestLabX26FlowFlood(t *testing.T) {
+func TestFullFlowTableRefuses(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	count := func() (n int) {
 		_, err := fmt.Sscan(w.root("cat", "/proc/sys/net/netfilter/nf_conntrack_count").Stdout, &n)

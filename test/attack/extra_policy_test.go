@@ -9,9 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX34GroupOfRoot: a policy that group 0 may write is refused in each mode, at
+// TestPolicyOfRootsGroupRefused: a policy that group 0 may write is refused in each mode, at
 // the start and after it, whoever the agent is.
-func TestLabX34GroupOfRoot(t *testing.T) {
+func TestPolicyOfRootsGroupRefused(t *testing.T) {
 	l := newLab(t)
 	// As images for OpenShift have it, whose user has any uid, and group 0.
 	list := []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte("ok.test\n"), Mode: 0o664}}
@@ -46,9 +46,9 @@ func TestLabX34GroupOfRoot(t *testing.T) {
 	})
 }
 
-// TestLabX35DeniedInside: what is denied stays so inside of blocks of IPv6 that carry
+// TestDeniedInsideOfWrappedBlock: what is denied stays so inside of blocks of IPv6 that carry
 // IPv4, for entries by address, which the kernel holds alone.
-func TestLabX35DeniedInside(t *testing.T) {
+func TestDeniedInsideOfWrappedBlock(t *testing.T) {
 	w := confine(t, "[64:ff9b::]/96:443\n[2002::]/16:443\n!10.0.0.0/8\n!203.0.113.66\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	for _, a := range []string{"64:ff9b::10.0.0.1", "64:ff9b::203.0.113.66", "2002:a00:1::1", "2002:cb00:7142::1"} {
@@ -63,9 +63,9 @@ func TestLabX35DeniedInside(t *testing.T) {
 	}
 }
 
-// TestLabX57EncryptedHello: a hello that may have another name inside passes by the
+// TestEncryptedHelloRefusedByPolicy: a hello that may have another name inside passes by the
 // allowed one outside, unless the policy refuses such.
-func TestLabX57EncryptedHello(t *testing.T) {
+func TestEncryptedHelloRefusedByPolicy(t *testing.T) {
 	g := gate(t)
 	with := hello(t, "many.test", func(l []extension) []extension {
 		return append(l, extension{extensionECH, append([]byte{0, 0, 1, 0, 1, 7, 0, 32}, make([]byte, 32+2)...)})

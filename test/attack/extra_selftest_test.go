@@ -13,12 +13,12 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabX27StoppedProbes, underStress)
+var _ = also(TestStoppedProbesFailTheStart, underStress)
 
-// TestLabX27StoppedProbes: the self-test's probes run as the agent's user, who may
+// TestStoppedProbesFailTheStart: the self-test's probes run as the agent's user, who may
 // send them signals where it lives already, as with up. Killed or stopped they
 // prove nothing: up says so, in time, and the network stays closed.
-func TestLabX27StoppedProbes(t *testing.T) {
+func TestStoppedProbesFailTheStart(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetLatency(500 * time.Millisecond)                                // so that the probes take a while
@@ -41,12 +41,12 @@ func TestLabX27StoppedProbes(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabX27FirstProbe, underStress)
+var _ = also(TestFirstProbeCantBeTraced, underStress)
 
-// TestLabX27FirstProbe: a process of the agent's uid is in the container before the agent, as one of docker exec can be. It
-// can't trace the first self-test's process, and so write its report. It can stop it; a request to end is heeded all
-// the same, before the minute is over that a self-test may take.
-func TestLabX27FirstProbe(t *testing.T) {
+// TestFirstProbeCantBeTraced: a process of the agent's uid is in the container before the agent, as one of docker exec
+// can be. It can't trace the first self-test's process, and so write its report. It can stop it; a request to end is
+// heeded all the same, before the minute is over that a self-test may take.
+func TestFirstProbeCantBeTraced(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetLatency(lab.Patience) // which the self-test waits for
@@ -66,7 +66,8 @@ func TestLabX27FirstProbe(t *testing.T) {
 	if p := w.box.Poke(lab.AgentUID, "ptrace", pid); p.Errno != "EPERM" {
 		t.Errorf("its uid may trace it: %s", p)
 	}
-	// It was so from its first instruction on: what it executes is a file that the agent can't read (would_dump, fs/exec.c).
+	// It was so from its first instruction on: what it executes is a file that the agent can't read (would_dump,
+	// fs/exec.c).
 	var program unix.Stat_t
 	if must(t, unix.Stat(fmt.Sprintf("/proc/%d/exe", probe.host), &program)); program.Mode&0o444 != 0 || program.Uid != 0 {
 		t.Errorf("it executes a file of uid %d, mode %o", program.Uid, program.Mode)

@@ -8,9 +8,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX49OutputRead: what the container says goes through a pipe, the log with
+// TestOutputCantBeRead: what the container says goes through a pipe, the log with
 // log.stdout too. The agent may open it by name to write to it, and not to read.
-func TestLabX49OutputRead(t *testing.T) {
+func TestOutputCantBeRead(t *testing.T) {
 	lab.Require(t)
 	const script = `for fd in 1 2; do (exec 3</proc/self/fd/$fd) && echo "reads $fd"; (exec 3<>/proc/self/fd/$fd) && echo "reads and writes $fd"; done
 		echo named >/dev/stdout; echo error >/dev/stderr; read -r line </dev/stdin; echo "got $line"; (exec 3>/proc/self/fd/0) && echo "writes 0"; echo over`

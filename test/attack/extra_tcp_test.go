@@ -16,12 +16,12 @@ import (
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
-var _ = also(TestLabX18HalfOpen, everywhere)
+var _ = also(TestHalfOpenConnectionsMakeRoom, everywhere)
 
-// TestLabX18HalfOpen: connections to the gate that say nothing, or half of
+// TestHalfOpenConnectionsMakeRoom: connections to the gate that say nothing, or half of
 // something, very slowly, keep nobody from being served: the oldest of those that
 // are not judged yet make room.
-func TestLabX18HalfOpen(t *testing.T) {
+func TestHalfOpenConnectionsMakeRoom(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -56,10 +56,10 @@ func TestLabX18HalfOpen(t *testing.T) {
 	w.closed()
 }
 
-// TestLabX19UrgentByte: a byte of urgent data may be read in its place, or not.
+// TestUrgentByteHidesNoName: a byte of urgent data may be read in its place, or not.
 // What the gate judges by is what the server gets: no urgency goes on, and no
 // name that differs by that byte.
-func TestLabX19UrgentByte(t *testing.T) {
+func TestUrgentByteHidesNoName(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -105,11 +105,11 @@ func TestLabX19UrgentByte(t *testing.T) {
 	w.works("http", "http://ok.test/")
 }
 
-var _ = also(TestLabX20FastOpen, everywhere)
+var _ = also(TestFastOpenCarriesNothing, everywhere)
 
-// TestLabX20FastOpen: data in the first packet of a connection (TCP Fast Open)
+// TestFastOpenCarriesNothing: data in the first packet of a connection (TCP Fast Open)
 // goes nowhere that the connection may not go, and past no judgement.
-func TestLabX20FastOpen(t *testing.T) {
+func TestFastOpenCarriesNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, ok6 := named("ok.test")
@@ -139,12 +139,12 @@ func TestLabX20FastOpen(t *testing.T) {
 	w.works("fastopen", "-send", "hello", "45.30.9.9:8443")
 }
 
-var _ = also(TestLabX21AnnouncedAddress, overXtables)
+var _ = also(TestAnnouncedAddressIsJudged, overXtables)
 
-// TestLabX21AnnouncedAddress: a server that is allowed announces further addresses
+// TestAnnouncedAddressIsJudged: a server that is allowed announces further addresses
 // of its own (MPTCP, RFC 8684, ADD_ADDR), and the kernel of the container would
 // connect to them by itself, on nobody's behalf.
-func TestLabX21AnnouncedAddress(t *testing.T) {
+func TestAnnouncedAddressIsJudged(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	ip := func(args ...string) func() error {

@@ -15,12 +15,12 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabX04SourceRoute, overXtables)
+var _ = also(TestSourceRouteOpensNothing, overXtables)
 
-// TestLabX04SourceRoute: over IPv4 a socket may ask with an option (RFC 791) that
+// TestSourceRouteOpensNothing: over IPv4 a socket may ask with an option (RFC 791) that
 // whom it reaches sends the packet on: here an address that the policy allows is
 // asked to send to one that it doesn't.
-func TestLabX04SourceRoute(t *testing.T) {
+func TestSourceRouteOpensNothing(t *testing.T) {
 	w := confine(t, allowlist+"45.30.9.9:4433/udp\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{Caps: rawCaps()}) // which the kernel wants for it
 	evil, _ := named("evil.test")
@@ -50,12 +50,12 @@ func TestLabX04SourceRoute(t *testing.T) {
 	w.works("tcp", "-send", "x", "45.30.9.9:8443")
 }
 
-var _ = also(TestLabX05OrphanedData, overXtables|inUp)
+var _ = also(TestOrphanedDataStays, overXtables|inUp)
 
-// TestLabX05OrphanedData: what a process has written and the other side not yet
+// TestOrphanedDataStays: what a process has written and the other side not yet
 // taken is sent by the kernel after the process has ended, from a socket without
 // an owner. A revocation ends that too.
-func TestLabX05OrphanedData(t *testing.T) {
+func TestOrphanedDataStays(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.lab.Claim("tcp", 8443)
 	l, err := w.lab.Internet.Listen("tcp4", "45.30.9.9:8443")
@@ -98,12 +98,12 @@ func (d *deadlined) Read(b []byte) (int, error) {
 	return d.Conn.Read(b)
 }
 
-var _ = also(TestLabX06ReloadStorm, overXtables|inUp)
+var _ = also(TestReloadStormOpensNothing, overXtables|inUp)
 
-// TestLabX06ReloadStorm: while policies come and go as fast as they can be read,
+// TestReloadStormOpensNothing: while policies come and go as fast as they can be read,
 // nothing gets out that none of them allows, and with the last one nothing that
 // it doesn't.
-func TestLabX06ReloadStorm(t *testing.T) {
+func TestReloadStormOpensNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	storm := w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", `
 		while :; do
@@ -136,11 +136,11 @@ func TestLabX06ReloadStorm(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabX07HTTP2WithoutTLS, overXtables)
+var _ = also(TestHTTP2WithoutTLSRefused, overXtables)
 
-// TestLabX07HTTP2WithoutTLS: HTTP/2 begins on port 80 without being asked for
+// TestHTTP2WithoutTLSRefused: HTTP/2 begins on port 80 without being asked for
 // (RFC 9113, 3.3): no head in it can be judged.
-func TestLabX07HTTP2WithoutTLS(t *testing.T) {
+func TestHTTP2WithoutTLSRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -156,12 +156,12 @@ func TestLabX07HTTP2WithoutTLS(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabX08PrimedUpstream, overXtables|inUp)
+var _ = also(TestPrimedUpstreamLeadsNowhere, overXtables|inUp)
 
-// TestLabX08PrimedUpstream: flows of the agent's from every port to the guard's
+// TestPrimedUpstreamLeadsNowhere: flows of the agent's from every port to the guard's
 // DNS server, so that the guard's questions belong to them. They may be lost for
 // a while; nothing of the agent's may leave for it, nor what it is told be false.
-func TestLabX08PrimedUpstream(t *testing.T) {
+func TestPrimedUpstreamLeadsNowhere(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	to := at(lab.Upstream4, 53)
 	if p := w.poke("prime", to); p.Detail["sent"] == float64(0) {

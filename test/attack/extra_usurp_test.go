@@ -46,11 +46,11 @@ func (w *world) hasSaid(p *lab.Process, words ...string) {
 	}
 }
 
-// TestLabX29EngineGone: the engine's DNS goes away, as it does when the engine is
+// TestUsurperOfEnginesAddressUnheard: the engine's DNS goes away, as it does when the engine is
 // restarted or has crashed while containers live on. The agent waits for its
 // ports, takes them, and answers in its place: everything the engine's rules lead
 // there comes to it.
-func TestLabX29EngineGone(t *testing.T) {
+func TestUsurperOfEnginesAddressUnheard(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -64,9 +64,9 @@ func TestLabX29EngineGone(t *testing.T) {
 	w.usurped(usurper, evil)
 }
 
-// TestLabX29EngineGoneRoot: in a sidecar's network the agent may be root, as the
+// TestRootUsurpsTheEnginesAddress: in a sidecar's network the agent may be root, as the
 // engine is, and no rule tells them apart. The guard knows the engine's sockets.
-func TestLabX29EngineGoneRoot(t *testing.T) {
+func TestRootUsurpsTheEnginesAddress(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -85,9 +85,9 @@ func TestLabX29EngineGoneRoot(t *testing.T) {
 	w.usurped(usurper, evil)
 }
 
-// TestLabX30LocalServers: resolv.conf names servers that are addresses of this
+// TestAgentsOwnDNSServerUnasked: resolv.conf names servers that are addresses of this
 // network namespace, where nobody listens: the agent does.
-func TestLabX30LocalServers(t *testing.T) {
+func TestAgentsOwnDNSServerUnasked(t *testing.T) {
 	lab.Require(t)
 	const evil, ownAddr = "45.31.30.1", "172.30.0.2" // of a lab's first box
 	for _, server := range []string{"127.0.0.53", "::1", "127.0.0.11", "own"} {

@@ -9,9 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabRefusalsWorkspace: where the agent can't write in its workspace, or its home
+// TestRefusalsWorkspace: where the agent can't write in its workspace, or its home
 // can't be given to it, the start says why, and what to do, in one line each.
-func TestLabRefusalsWorkspace(t *testing.T) {
+func TestRefusalsWorkspace(t *testing.T) {
 	lab.Require(t)
 	for name, tt := range map[string]struct {
 		owner     int

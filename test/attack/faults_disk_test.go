@@ -30,11 +30,11 @@ func (w *world) empty(dir string) {
 	}
 }
 
-var _ = also(TestLabFaultLogDisk, underStress)
+var _ = also(TestFaultLogDisk, underStress)
 
-// TestLabFaultLogDisk: a log that can't be written costs events and nothing else.
+// TestFaultLogDisk: a log that can't be written costs events and nothing else.
 // The status says so while it is the case, and the log how many there were.
-func TestLabFaultLogDisk(t *testing.T) {
+func TestFaultLogDisk(t *testing.T) {
 	lab.Require(t)
 	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,11 +74,11 @@ func TestLabFaultLogDisk(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabFaultRuntimeDisk, underStress)
+var _ = also(TestFaultRuntimeDisk, underStress)
 
-// TestLabFaultRuntimeDisk: without room for what it publishes the keeper goes on.
+// TestFaultRuntimeDisk: without room for what it publishes the keeper goes on.
 // What it could not publish it does when there is room.
-func TestLabFaultRuntimeDisk(t *testing.T) {
+func TestFaultRuntimeDisk(t *testing.T) {
 	lab.Require(t)
 	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -133,11 +133,11 @@ func (w *world) published() (names []string) {
 	return names
 }
 
-var _ = also(TestLabFaultAgentFillsDisk, underStress)
+var _ = also(TestFaultAgentFillsDisk, underStress)
 
-// TestLabFaultAgentFillsDisk: the agent, which shares the disk, can neither stop
+// TestFaultAgentFillsDisk: the agent, which shares the disk, can neither stop
 // the guard's successor nor open anything by leaving no room.
-func TestLabFaultAgentFillsDisk(t *testing.T) {
+func TestFaultAgentFillsDisk(t *testing.T) {
 	lab.Require(t)
 	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true})
 	if s, _ := w.status(); !strings.Contains(fmt.Sprint(s["audit"]), "/dev/shm/") {
@@ -159,11 +159,11 @@ func TestLabFaultAgentFillsDisk(t *testing.T) {
 	w.closed()
 }
 
-var _ = also(TestLabFaultLogRemoved, underStress)
+var _ = also(TestFaultLogRemoved, underStress)
 
-// TestLabFaultLogRemoved: the log goes on under its name, whatever a person does
+// TestFaultLogRemoved: the log goes on under its name, whatever a person does
 // to the file.
-func TestLabFaultLogRemoved(t *testing.T) {
+func TestFaultLogRemoved(t *testing.T) {
 	lab.Require(t)
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for i, do := range []string{

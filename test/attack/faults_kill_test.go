@@ -15,13 +15,13 @@ import (
 // labCmd is a command of root's in a box.
 func labCmd(args ...string) lab.Cmd { return lab.Cmd{Args: args} }
 
-var _ = also(TestLabFaultKilledAtRandom, underStress)
+var _ = also(TestFaultKilledAtRandom, underStress)
 
-// TestLabFaultKilledAtRandom: guards are killed at any moment, of their start as
+// TestFaultKilledAtRandom: guards are killed at any moment, of their start as
 // of their work, again and again, while the agent tries what it may and what it
 // may not. Nothing else than the policy's ever leaves, no guard is missing for
 // long, and nothing is left behind.
-func TestLabFaultKilledAtRandom(t *testing.T) {
+func TestFaultKilledAtRandom(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	evilZone(l)
@@ -76,12 +76,12 @@ func TestLabFaultKilledAtRandom(t *testing.T) {
 	t.Logf("%d kills in %d boxes", boxes*kills, boxes)
 }
 
-var _ = also(TestLabFaultSuspended, underStress)
+var _ = also(TestFaultSuspended, underStress)
 
-// TestLabFaultSuspended: what is stopped for longer than anybody waits, and goes
+// TestFaultSuspended: what is stopped for longer than anybody waits, and goes
 // on, as in a container that is paused or on a laptop that was closed, is not
 // taken for broken.
-func TestLabFaultSuspended(t *testing.T) {
+func TestFaultSuspended(t *testing.T) {
 	lab.Require(t)
 	long := often(8*time.Second, 75*time.Second) // than a hung guard is given; than a lease of TTL 1 lasts
 	for what, stopped := range map[string]func(w *world) []inmate{

@@ -68,11 +68,11 @@ func (w *world) unplug() (plug func()) {
 	}
 }
 
-var _ = also(TestLabFaultLink, underStress)
+var _ = also(TestFaultLink, underStress)
 
-// TestLabFaultLink: a link that goes and comes, as that of a laptop does, leaves
+// TestFaultLink: a link that goes and comes, as that of a laptop does, leaves
 // nothing open, and everything works again without help.
-func TestLabFaultLink(t *testing.T) {
+func TestFaultLink(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	evilZone(w.lab)
 	before := rules(t, w.box)
@@ -92,11 +92,11 @@ func TestLabFaultLink(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabFaultSecondNetwork, underStress)
+var _ = also(TestFaultSecondNetwork, underStress)
 
-// TestLabFaultSecondNetwork: a network that is attached later, as by docker
+// TestFaultSecondNetwork: a network that is attached later, as by docker
 // network connect, is as closed as the first one, and leads nowhere when it goes.
-func TestLabFaultSecondNetwork(t *testing.T) {
+func TestFaultSecondNetwork(t *testing.T) {
 	w := confine(t, "ok.test\n172.31.0.7:7777\n", lab.BoxOptions{})
 	for range often(2, 20) {
 		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "eth2"}
@@ -148,11 +148,11 @@ func TestLabFaultSecondNetwork(t *testing.T) {
 	w.closed("172.31.0.7")
 }
 
-var _ = also(TestLabFaultXtablesLock, underStress)
+var _ = also(TestFaultXtablesLock, underStress)
 
-// TestLabFaultXtablesLock: another program holds the lock of iptables. What is
+// TestFaultXtablesLock: another program holds the lock of iptables. What is
 // asked for meanwhile fails, with the old policy in force, or waits; nobody hangs.
-func TestLabFaultXtablesLock(t *testing.T) {
+func TestFaultXtablesLock(t *testing.T) {
 	lab.Require(t)
 	mustrun.Tool(t, "iptables-legacy")
 	l := newLab(t)
@@ -206,11 +206,11 @@ func numbered(q lab.Query) *dns.Msg {
 	return m
 }
 
-var _ = also(TestLabFaultSetFull, underStress)
+var _ = also(TestFaultSetFull, underStress)
 
-// TestLabFaultSetFull: a name whose answers never end, and names without end,
+// TestFaultSetFull: a name whose answers never end, and names without end,
 // take room from nobody else. What has no room gets no answer.
-func TestLabFaultSetFull(t *testing.T) {
+func TestFaultSetFull(t *testing.T) {
 	l := newLab(t)
 	evilZone(l)
 	l.DNS.Set("many.test", lab.Answer{Addrs: many("45.31.0.1", 3000), Rotate: 60, TTL: 1})

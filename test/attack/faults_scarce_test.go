@@ -70,12 +70,12 @@ func (w *world) demand(on bool) {
 	}
 }
 
-var _ = also(TestLabFaultMemory, underStress)
+var _ = also(TestFaultMemory, underStress)
 
-// TestLabFaultMemory: an agent that wants more memory than the container has is
+// TestFaultMemory: an agent that wants more memory than the container has is
 // who pays for that, again and again; and if it is the guard that the kernel
 // takes, another one serves.
-func TestLabFaultMemory(t *testing.T) {
+func TestFaultMemory(t *testing.T) {
 	lab.Require(t)
 	l := newLab(t)
 	evilZone(l)
@@ -98,12 +98,12 @@ func TestLabFaultMemory(t *testing.T) {
 	w.closed()
 }
 
-var _ = also(TestLabFaultProcesses, underStress)
+var _ = also(TestFaultProcesses, underStress)
 
-// TestLabFaultProcesses: where no process can be started, because the agent has
+// TestFaultProcesses: where no process can be started, because the agent has
 // started too many, there is no guard, and nothing is open; and when there is
 // room the guard comes back.
-func TestLabFaultProcesses(t *testing.T) {
+func TestFaultProcesses(t *testing.T) {
 	lab.Require(t)
 	l := newLab(t)
 	evilZone(l)
@@ -170,11 +170,11 @@ func TestLabFaultProcesses(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabFaultDescriptors, underStress)
+var _ = also(TestFaultDescriptors, underStress)
 
-// TestLabFaultDescriptors: with few descriptors fewer connections pass at once,
+// TestFaultDescriptors: with few descriptors fewer connections pass at once,
 // and names are answered all the same.
-func TestLabFaultDescriptors(t *testing.T) {
+func TestFaultDescriptors(t *testing.T) {
 	lab.Require(t)
 	for _, n := range []int{128, 256, 1024} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -53,12 +53,12 @@ func (w *world) within(allowed ...netip.Addr) {
 	}
 }
 
-var _ = also(TestLabFaultGuardKilled, everywhere|underStress)
+var _ = also(TestFaultGuardKilled, everywhere|underStress)
 
-// TestLabFaultGuardKilled: three boxes under load, whose guards are killed seven
+// TestFaultGuardKilled: three boxes under load, whose guards are killed seven
 // times each: the rules stay, nothing but the policy's is ever open, and
 // each time there is another guard, later and later.
-func TestLabFaultGuardKilled(t *testing.T) {
+func TestFaultGuardKilled(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	evilZone(l)
@@ -125,11 +125,11 @@ func TestLabFaultGuardKilled(t *testing.T) {
 	l.DNS.Forget()
 }
 
-var _ = also(TestLabFaultGuardStopped, everywhere|underStress)
+var _ = also(TestFaultGuardStopped, everywhere|underStress)
 
-// TestLabFaultGuardStopped: a guard that lives and does nothing is found and
+// TestFaultGuardStopped: a guard that lives and does nothing is found and
 // replaced, by a keeper that may signal everybody and by one that may not.
-func TestLabFaultGuardStopped(t *testing.T) {
+func TestFaultGuardStopped(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	worlds := map[string]*world{
@@ -169,11 +169,11 @@ func TestLabFaultGuardStopped(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabFaultGuardUID, everywhere|underStress)
+var _ = also(TestFaultGuardUID, everywhere|underStress)
 
-// TestLabFaultGuardUID: nobody but the guard gets the uid that may ask the
+// TestFaultGuardUID: nobody but the guard gets the uid that may ask the
 // upstream servers.
-func TestLabFaultGuardUID(t *testing.T) {
+func TestFaultGuardUID(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	uid := fmt.Sprint(w.guard().uid)
 	w.blocked("setuid", uid)
@@ -219,11 +219,11 @@ func keepUp(t *testing.T, list string, opts lab.BoxOptions) *world {
 	return w
 }
 
-var _ = also(TestLabFaultTampering, overXtables|underStress)
+var _ = also(TestFaultTampering, overXtables|underStress)
 
-// TestLabFaultTampering: where root can change the rules, that is recorded
+// TestFaultTampering: where root can change the rules, that is recorded
 // and undone.
-func TestLabFaultTampering(t *testing.T) {
+func TestFaultTampering(t *testing.T) {
 	w := keepUp(t, allowlist, lab.BoxOptions{})
 	before := rules(t, w.box)
 	tries := xtTampering()
@@ -272,11 +272,11 @@ func TestLabFaultTampering(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-var _ = also(TestLabFaultHijack, inModes|underStress)
+var _ = also(TestFaultHijack, inModes|underStress)
 
-// TestLabFaultHijack: somebody takes the table away so that it can't be undone:
+// TestFaultHijack: somebody takes the table away so that it can't be undone:
 // the status says so for as long as that is the case, and not after.
-func TestLabFaultHijack(t *testing.T) {
+func TestFaultHijack(t *testing.T) {
 	w := keepUp(t, allowlist, lab.BoxOptions{})
 	before := rules(t, w.box)
 	var once sync.Once

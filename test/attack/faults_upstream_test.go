@@ -29,12 +29,12 @@ func lie(edit func(*dns.Msg)) func(lab.Query) *dns.Msg {
 	}
 }
 
-var _ = also(TestLabFaultUpstream, underStress)
+var _ = also(TestFaultUpstream, underStress)
 
-// TestLabFaultUpstream: whatever the servers do, the agent gets an answer or an
+// TestFaultUpstream: whatever the servers do, the agent gets an answer or an
 // error in time, nothing is opened that isn't the name's, denied names are denied
 // as ever, and when the servers are well so is everything.
-func TestLabFaultUpstream(t *testing.T) {
+func TestFaultUpstream(t *testing.T) {
 	lab.Require(t)
 	var asked atomic.Int64
 	faults := map[string]lab.Answer{

@@ -44,9 +44,9 @@ func victim(t *testing.T) (lab.Bind, func()) {
 	}
 }
 
-// TestLabE73Links: nothing is read or written through a link, or in a
+// TestLinksLeadNowhere: nothing is read or written through a link, or in a
 // directory, that somebody else has put where agent-init writes.
-func TestLabE73Links(t *testing.T) {
+func TestLinksLeadNowhere(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	link := func(path, to string) lab.File {

@@ -20,9 +20,9 @@ const dead = `table inet dead { chain in { type filter hook input priority 0;
 }
 }`
 
-// TestLabGateElsewhere: what people use reaches a site of which one address leads nowhere, as it does without agent-init:
+// TestGateElsewhere: what people use reaches a site of which one address leads nowhere, as it does without agent-init:
 // the gate has accepted the connection, so the client can't try another address by itself. The log says which was used.
-func TestLabGateElsewhere(t *testing.T) {
+func TestGateElsewhere(t *testing.T) {
 	mustrun.Tool(t, "nft")
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})

@@ -63,8 +63,8 @@ func (g *gated) unpassed(send, reason string, first bool) lab.Poke {
 	return p
 }
 
-// TestLabE48Connect: no proxy is here.
-func TestLabE48Connect(t *testing.T) {
+// TestConnectRefused: no proxy is here.
+func TestConnectRefused(t *testing.T) {
 	g := gate(t)
 	for _, authority := range []string{
 		"many.test:443", "many.test:80", "many.test:25", "many.test:0", "many.test:65536", "many.test", ":443", "shared.test:443", "1.1.1.1:443",
@@ -77,8 +77,8 @@ func TestLabE48Connect(t *testing.T) {
 	}
 }
 
-// TestLabE49Authority: a request has one host, or none that anybody may choose.
-func TestLabE49Authority(t *testing.T) {
+// TestTwoHostsRefused: a request has one host, or none that anybody may choose.
+func TestTwoHostsRefused(t *testing.T) {
 	g := gate(t)
 	for _, c := range []struct {
 		what, reason string
@@ -123,10 +123,10 @@ func TestLabE49Authority(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE50Smuggling, inUp)
+var _ = also(TestSmuggledRequestRefused, inUp)
 
-// TestLabE50Smuggling: what another reader could take for a second request.
-func TestLabE50Smuggling(t *testing.T) {
+// TestSmuggledRequestRefused: what another reader could take for a second request.
+func TestSmuggledRequestRefused(t *testing.T) {
 	g := gate(t)
 	post := func(body string, fields ...string) string {
 		return request(append([]string{"POST / HTTP/1.1", "Host: many.test"}, fields...)...) + body
@@ -172,8 +172,8 @@ func TestLabE50Smuggling(t *testing.T) {
 	}
 }
 
-// TestLabE52Upgrade: no way out of HTTP on port 80.
-func TestLabE52Upgrade(t *testing.T) {
+// TestUpgradeOnlyWhereAllowed: no way out of HTTP on port 80.
+func TestUpgradeOnlyWhereAllowed(t *testing.T) {
 	g := gate(t)
 	g.lab.Web.Handle("many.test", http.HandlerFunc(echoUpgraded))
 	a := g.next()
@@ -239,8 +239,8 @@ func echoUpgraded(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(c, rw)
 }
 
-// TestLabE55Redirects: where an allowed host sends a client is judged anew.
-func TestLabE55Redirects(t *testing.T) {
+// TestRedirectIsJudgedAnew: where an allowed host sends a client is judged anew.
+func TestRedirectIsJudgedAnew(t *testing.T) {
 	g := gate(t)
 	g.lab.Web.Handle("ok.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Alt-Svc", `h2="shared.test:443"; ma=3600, h2="`+"45.30.0.11"+`:443"`)

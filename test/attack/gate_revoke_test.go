@@ -104,11 +104,11 @@ func (w *world) lives(s *streams, url string, p *lab.Process) {
 	}
 }
 
-var _ = also(TestLabGateRevoke, everywhere)
+var _ = also(TestGateRevoke, everywhere)
 
-// TestLabGateRevoke: what a new policy doesn't allow ends within a second, and
+// TestGateRevoke: what a new policy doesn't allow ends within a second, and
 // nothing else does, not even under the same address.
-func TestLabGateRevoke(t *testing.T) {
+func TestGateRevoke(t *testing.T) {
 	l := newLab(t)
 	ok4, ok6 := named("ok.test")
 	s := newStreams()
@@ -162,11 +162,11 @@ func TestLabGateRevoke(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabGateGuardKilled, everywhere)
+var _ = also(TestGateGuardKilled, everywhere)
 
-// TestLabGateGuardKilled: no relay outlives the guard that judged it, what waited
+// TestGateGuardKilled: no relay outlives the guard that judged it, what waited
 // for it goes nowhere, and the next guard judges as well.
-func TestLabGateGuardKilled(t *testing.T) {
+func TestGateGuardKilled(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	l.Web.Handle("ok.test", s)
@@ -218,11 +218,11 @@ func (w *world) redirected() (n int) {
 	return n
 }
 
-var _ = also(TestLabGateAudit, inUp)
+var _ = also(TestGateAudit, inUp)
 
-// TestLabGateAudit: one event for each connection, at its end, and one for each
+// TestGateAudit: one event for each connection, at its end, and one for each
 // request.
-func TestLabGateAudit(t *testing.T) {
+func TestGateAudit(t *testing.T) {
 	g := gate(t)
 	a, b := g.next(), g.next()
 	p := g.works("http", "-h1", "-addr", at(a, 443), "https://many.test/")
@@ -290,9 +290,9 @@ func (g *gated) connected(a interface{ String() string }, port uint16, least int
 	return e
 }
 
-// TestLabRevokeWaitsForTheGuard: a change of the policy is not over before the guard
+// TestRevokeWaitsForTheGuard: a change of the policy is not over before the guard
 // has ended its connections, or has had its time. Nothing passes on them meanwhile.
-func TestLabRevokeWaitsForTheGuard(t *testing.T) {
+func TestRevokeWaitsForTheGuard(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	l.Web.Handle("ok.test", s)

@@ -47,9 +47,9 @@ func switchers(t *testing.T) *gated {
 	return &gated{w, w.open(lab.BoxOptions{}), &addresses{}}
 }
 
-// TestLabGateUpgrade: an entry that says upgrade lets a server switch, and
+// TestGateUpgrade: an entry that says upgrade lets a server switch, and
 // nothing else.
-func TestLabGateUpgrade(t *testing.T) {
+func TestGateUpgrade(t *testing.T) {
 	g := switchers(t)
 	g.lab.Web.Handle("up.test", http.HandlerFunc(echoUpgraded))
 	g.lab.Web.Handle("ok.test", http.HandlerFunc(echoUpgraded))
@@ -142,8 +142,8 @@ func TestLabGateUpgrade(t *testing.T) {
 	})
 }
 
-// TestLabGateConnect: a proxy leads where the policy leads, and no further.
-func TestLabGateConnect(t *testing.T) {
+// TestGateConnect: a proxy leads where the policy leads, and no further.
+func TestGateConnect(t *testing.T) {
 	g := switchers(t)
 	p := &proxy{lab: g.lab}
 	defer g.serveAt(proxyAddr, p)()

@@ -15,10 +15,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabE26SharedAddress, overXtables)
+var _ = also(TestSharedAddressNeedsAllowedName, overXtables)
 
-// TestLabE26SharedAddress: another site on an address that is allowed.
-func TestLabE26SharedAddress(t *testing.T) {
+// TestSharedAddressNeedsAllowedName: another site on an address that is allowed.
+func TestSharedAddressNeedsAllowedName(t *testing.T) {
 	g := gate(t)
 	ok4, ok6 := named("ok.test")
 	two4, two6 := named("ok2.test")
@@ -70,9 +70,9 @@ func (g *gated) refused403(a netip.Addr, url string) lab.Poke {
 	return p
 }
 
-// TestLabE42FrontingKnown: what is inside TLS can't be seen. A request for
+// TestFrontingIsAKnownLimit: what is inside TLS can't be seen. A request for
 // another host inside an allowed name's connection arrives: a known limit.
-func TestLabE42FrontingKnown(t *testing.T) {
+func TestFrontingIsAKnownLimit(t *testing.T) {
 	g := gate(t)
 	for _, flag := range []string{"-h1", "-h1=false"} { // E51: with HTTP/2 the host is :authority
 		g.works("http", flag, "-sni", "ok.test", "-host", "evil.test", "https://ok.test/")
@@ -89,7 +89,7 @@ func TestLabE42FrontingKnown(t *testing.T) {
 	}
 }
 
-func TestLabE44ServerName(t *testing.T) {
+func TestServerNameMustBeOneAndAllowed(t *testing.T) {
 	g := gate(t)
 	literal := "45.30.60.1"
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestLabE44ServerName(t *testing.T) {
 	g.heard(hello(t, "many.test", serverName(names("MANY.test"))))
 }
 
-func TestLabE45Fragments(t *testing.T) {
+func TestSplitHelloIsReadWhole(t *testing.T) {
 	g := gate(t)
 	split := func(h []byte, sizes ...int) (out []byte) { // into records
 		message := h[5:]
@@ -193,7 +193,7 @@ func TestLabE45Fragments(t *testing.T) {
 	g.heard(records(padded(48000), 1<<14))
 }
 
-func TestLabE46EncryptedHello(t *testing.T) {
+func TestEncryptedHelloJudgedByOuterName(t *testing.T) {
 	g := gate(t)
 	inner := append([]byte{0, 0, 1, 0, 1, 7}, append(vector16(make([]byte, 32)), vector16(bytes.Repeat([]byte{0x5a}, 180))...)...)
 	with := func(name string) []byte {
@@ -206,8 +206,8 @@ func TestLabE46EncryptedHello(t *testing.T) {
 	g.heard(with("many.test")) // can't be told from GREASE
 }
 
-// TestLabE47OtherProtocols: an allowed address and port is no free pipe.
-func TestLabE47OtherProtocols(t *testing.T) {
+// TestOtherProtocolsRefused: an allowed address and port is no free pipe.
+func TestOtherProtocolsRefused(t *testing.T) {
 	g := gate(t)
 	type pending struct {
 		what       string
@@ -299,10 +299,10 @@ func (g *gated) unanswered(a netip.Addr, args []string) lab.Poke {
 	return p
 }
 
-var _ = also(TestLabGateDirect, everywhere)
+var _ = also(TestGateDirect, everywhere)
 
-// TestLabGateDirect: the gate's own ports lead nowhere.
-func TestLabGateDirect(t *testing.T) {
+// TestGateDirect: the gate's own ports lead nowhere.
+func TestGateDirect(t *testing.T) {
 	g := gate(t)
 	ports := listening(g.world)
 	if len(ports) < 4 {
@@ -330,9 +330,9 @@ func TestLabGateDirect(t *testing.T) {
 	g.works("http", "https://ok.test/")
 }
 
-// TestLabE53DoH: resolvers inside of HTTPS, which an address filter can't tell
+// TestDoHRefused: resolvers inside of HTTPS, which an address filter can't tell
 // from the site whose address they share.
-func TestLabE53DoH(t *testing.T) {
+func TestDoHRefused(t *testing.T) {
 	g := gate(t)
 	ok4, ok6 := named("ok.test")
 	g.lab.DNS.SetAddrs("dns.doh.test", ok4.String(), ok6.String())

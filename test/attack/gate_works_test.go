@@ -62,8 +62,8 @@ class Get {
 	}
 }`
 
-// TestLabGateClients: what people use works, and sees nothing of the gate.
-func TestLabGateClients(t *testing.T) {
+// TestGateClients: what people use works, and sees nothing of the gate.
+func TestGateClients(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{Env: []string{"SSL_CERT_FILE=" + bundle, "NODE_EXTRA_CA_CERTS=" + bundle}})
 	body := strings.Repeat("0123456789", 50_000)
 	w.lab.Web.Handle("ok.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,9 +119,9 @@ EOF
 	}
 }
 
-var _ = also(TestLabGateTLS, inUp|underStress)
+var _ = also(TestGateTLS, inUp|underStress)
 
-func TestLabGateTLS(t *testing.T) {
+func TestGateTLS(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{})
 	ok4, ok6 := named("ok.test")
 	for _, version := range []string{"1.2", "1.3"} {
@@ -142,8 +142,8 @@ func TestLabGateTLS(t *testing.T) {
 	t.Logf("%d at once took %.0f ms", n, p.Ms)
 }
 
-// TestLabGateEarlyData: 0-RTT, as OpenSSL does it on both sides.
-func TestLabGateEarlyData(t *testing.T) {
+// TestGateEarlyData: 0-RTT, as OpenSSL does it on both sides.
+func TestGateEarlyData(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("early.test", "45.30.80.1")
 	w := confineIn(t, l, "early.test\n", lab.BoxOptions{})
@@ -213,11 +213,11 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-var _ = also(TestLabGateLarge, underStress)
+var _ = also(TestGateLarge, underStress)
 
-// TestLabGateLarge: 128 MiB (1 GiB with make stress) down and up, by TLS and by HTTP, and each byte is
+// TestGateLarge: 128 MiB (1 GiB with make stress) down and up, by TLS and by HTTP, and each byte is
 // the one that was sent. Nobody keeps it.
-func TestLabGateLarge(t *testing.T) {
+func TestGateLarge(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{})
 	if !w.program("/usr/bin/curl") || !w.program("/usr/bin/openssl") {
 		return
@@ -264,8 +264,8 @@ func TestLabGateLarge(t *testing.T) {
 	}
 }
 
-// TestLabGateStreams: streams that are quiet most of the time.
-func TestLabGateStreams(t *testing.T) {
+// TestGateStreams: streams that are quiet most of the time.
+func TestGateStreams(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{})
 	const events = 600
 	w.lab.Web.Handle("ok.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -331,9 +331,9 @@ const webSocketClient = `flag=$(node --help | grep -o -- --experimental-websocke
 		})
 	}' "$1"`
 
-// TestLabGateGit: clone over https from a server that knows git, and from one
+// TestGateGit: clone over https from a server that knows git, and from one
 // that only has files.
-func TestLabGateGit(t *testing.T) {
+func TestGateGit(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{})
 	if !w.program("/usr/bin/git") {
 		return

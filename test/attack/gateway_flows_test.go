@@ -14,9 +14,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
 )
 
-// TestLabGatewayRevoked: what is under way by the forward path ends when its address is taken out, whatever it was let
+// TestGatewayRevoked: what is under way by the forward path ends when its address is taken out, whatever it was let
 // out for, and what is under way through the gate as well.
-func TestLabGatewayRevoked(t *testing.T) {
+func TestGatewayRevoked(t *testing.T) {
 	k := keptBy(t, "ok.test\nok.test:8444\n45.30.9.9:8443\n45.30.9.10:8443\n")
 	k.works("resolve", "ok.test")
 	ok4, ok6 := named("ok.test")
@@ -75,8 +75,8 @@ func (k *kept) ears(b *lab.Box) (heard func() []string) {
 	}
 }
 
-// TestLabGatewayInward: nobody outside begins anything with an agent, and no agent with another one by way of the gateway.
-func TestLabGatewayInward(t *testing.T) {
+// TestGatewayInward: nobody outside begins anything with an agent, and no agent with another one by way of the gateway.
+func TestGatewayInward(t *testing.T) {
 	k := keptBy(t, allowlist)
 	other := k.another()
 	first, second := k.ears(k.agent), k.ears(other)
@@ -114,8 +114,8 @@ func TestLabGatewayInward(t *testing.T) {
 	}
 }
 
-// TestLabGatewayBroker: agents have a broker behind a gateway as well, by its token.
-func TestLabGatewayBroker(t *testing.T) {
+// TestGatewayBroker: agents have a broker behind a gateway as well, by its token.
+func TestGatewayBroker(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	model := &fakellm.Model{Key: brokerKey}
@@ -151,8 +151,8 @@ func TestLabGatewayBroker(t *testing.T) {
 	}
 }
 
-// TestLabGatewayRefused: what can't be a gateway does not start as one, and says why.
-func TestLabGatewayRefused(t *testing.T) {
+// TestGatewayRefused: what can't be a gateway does not start as one, and says why.
+func TestGatewayRefused(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for _, c := range []struct {
@@ -181,9 +181,9 @@ func TestLabGatewayRefused(t *testing.T) {
 	}
 }
 
-// TestLabGatewayEngine: behind an engine's DNS server, and with a guard that has ended and come back, agents are served
+// TestGatewayEngine: behind an engine's DNS server, and with a guard that has ended and come back, agents are served
 // as before.
-func TestLabGatewayEngine(t *testing.T) {
+func TestGatewayEngine(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{Gateway: true, DockerDNS: true}, "agent-init", "gateway", "--inside", "172.31.0.0/24", "--answer", "own")

@@ -171,9 +171,9 @@ func (k *kept) escaped(filters ...lab.Filter) []lab.Packet {
 
 const framesList = allowlist + "45.30.9.9:9000/udp\n[2a0f:30:9::9]:9000/udp\n[2a0f:30:9::9]:8443\n"
 
-// TestLabGatewayFrames: root of an agent's container sends frames past its own kernel. Nothing of it leaves the gateway,
+// TestGatewayFrames: root of an agent's container sends frames past its own kernel. Nothing of it leaves the gateway,
 // nothing reaches what else listens there, and nothing changes where the gateway sends to.
-func TestLabGatewayFrames(t *testing.T) {
+func TestGatewayFrames(t *testing.T) {
 	k := keptBy(t, framesList)
 	heard := k.ears(k.box)
 	k.works("http", "https://ok.test/") // each knows its neighbours

@@ -38,8 +38,8 @@ func gatewayBehind(t *testing.T, l *lab.Lab, dir, policy, list string, opts lab.
 	return p
 }
 
-// shut tries what an agent has no way for: the proxy itself, names and addresses that are not allowed, and what is allowed
-// by another protocol, or at a port that is not. By frames, past its own kernel.
+// shut tries what an agent has no way for: the proxy itself, names and addresses that are not allowed, and what is
+// allowed by another protocol, or at a port that is not. By frames, past its own kernel.
 func (p *proxied) shut(leased netip.Addr) {
 	p.Helper()
 	for _, to := range []string{squidAddr + ":3128", leased.String() + ":8443", "45.30.9.9:9"} {
@@ -54,9 +54,9 @@ func (p *proxied) shut(leased netip.Addr) {
 	}
 }
 
-// TestLabGatewayUpstream: agents behind a gateway go out by the proxy alone, in both ways in which the gateway answers.
+// TestGatewayUpstream: agents behind a gateway go out by the proxy alone, in both ways in which the gateway answers.
 // Neither what the gate passes on nor what the kernel forwards gets past it, but for what is to go straight.
-func TestLabGatewayUpstream(t *testing.T) {
+func TestGatewayUpstream(t *testing.T) {
 	for _, tc := range []struct{ answer, words, asked string }{
 		{"real", "", ""}, {"own", "", ""}, {"real", "  resolve: proxy\n", "CONNECT ok.test:443 200"}, {"own", "  resolve: proxy\n", "CONNECT ok.test:443 200"},
 	} {
@@ -111,9 +111,9 @@ func TestLabGatewayUpstream(t *testing.T) {
 	}
 }
 
-// TestLabGatewayUpstreamHostile: whatever the proxy does, or if it is gone, what agents begin ends with the reason in the
+// TestGatewayUpstreamHostile: whatever the proxy does, or if it is gone, what agents begin ends with the reason in the
 // log, and never goes straight. So it is while the broker hangs, and when it is killed.
-func TestLabGatewayUpstreamHostile(t *testing.T) {
+func TestGatewayUpstreamHostile(t *testing.T) {
 	for _, answer := range []string{"real", "own"} {
 		t.Run(answer, func(t *testing.T) {
 			lab.Require(t)
@@ -175,9 +175,9 @@ func through(t *testing.T, l *lab.Lab) func(net.Conn, *http.Request) {
 	}
 }
 
-// TestLabGatewayUpstreamReload: a proxy that is put in or taken out is the only way from then on, also for what the kernel
+// TestGatewayUpstreamReload: a proxy that is put in or taken out is the only way from then on, also for what the kernel
 // has forwarded.
-func TestLabGatewayUpstreamReload(t *testing.T) {
+func TestGatewayUpstreamReload(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	a := act(t, l)
@@ -242,9 +242,9 @@ func TestLabGatewayUpstreamReload(t *testing.T) {
 	}
 }
 
-// TestLabGatewayUpstreamCeiling: a ceiling's proxy is that of agents who have none in their policy. One that takes another
+// TestGatewayUpstreamCeiling: a ceiling's proxy is that of agents who have none in their policy. One that takes another
 // start closes everything, the forward path as well.
-func TestLabGatewayUpstreamCeiling(t *testing.T) {
+func TestGatewayUpstreamCeiling(t *testing.T) {
 	const ceiling = "domains: [ok.test, 'ok.test:8444']\nupstream_proxy: http://proxy.corp.test:3128\n"
 	t.Run("from the start", func(t *testing.T) {
 		lab.Require(t)
@@ -290,8 +290,8 @@ func TestLabGatewayUpstreamCeiling(t *testing.T) {
 	})
 }
 
-// TestLabGatewayUpstreamRefused: what can't hold ends the start of a gateway as well.
-func TestLabGatewayUpstreamRefused(t *testing.T) {
+// TestGatewayUpstreamRefused: what can't hold ends the start of a gateway as well.
+func TestGatewayUpstreamRefused(t *testing.T) {
 	lab.Require(t)
 	for what, tc := range map[string]struct {
 		policy, list string

@@ -10,9 +10,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// TestLabGatewaySelftest: a container behind a gateway proves for itself what is closed, without a privilege, and finds out
-// what is open. In an open network each kind of check fails.
-func TestLabGatewaySelftest(t *testing.T) {
+// TestGatewaySelftest: a container behind a gateway proves for itself what is closed, without a privilege, and finds
+// out what is open. In an open network each kind of check fails.
+func TestGatewaySelftest(t *testing.T) {
 	args := func(gateways ...string) []string {
 		out := []string{"agent-init", "selftest", "--json", "--reach", "ok.test", "--reach", "a.cdn.test:80"}
 		for _, g := range gateways {

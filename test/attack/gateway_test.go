@@ -90,8 +90,8 @@ func (k *kept) blocked(args ...string) lab.Poke {
 	return p
 }
 
-// TestLabGateway is the promise of a gateway in one test.
-func TestLabGateway(t *testing.T) {
+// TestGateway is the promise of a gateway in one test.
+func TestGateway(t *testing.T) {
 	k := keptBy(t, allowlist)
 	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	k.works("http", "https://ok.test/")
@@ -109,15 +109,15 @@ func TestLabGateway(t *testing.T) {
 	k.sealed(lab.ToAddr(evil6.String()))
 	k.sealed(lab.ToAddr("1.1.1.1"))
 	k.audited("the denied name", func(e event) bool { return e.Kind == "dns" && e.Verdict == "deny" && e.Name == "evil.test" })
-	k.audited("the refused packet", func(e event) bool { return e.Kind == "drop" && e.IP == evil4.String() && e.Port == 443 }) // see TestLabSpine
+	k.audited("the refused packet", func(e event) bool { return e.Kind == "drop" && e.IP == evil4.String() && e.Port == 443 }) // see TestAllowedWorksAndNothingElse
 	if s, code := k.status(); code != 0 {
 		t.Errorf("not healthy: %v", s["why"])
 	}
 }
 
-// TestLabGatewayOwn: names are answered with the gateway's own address. So an agent needs no route, and the name inside a
+// TestGatewayOwn: names are answered with the gateway's own address. So an agent needs no route, and the name inside a
 // connection alone says where it goes.
-func TestLabGatewayOwn(t *testing.T) {
+func TestGatewayOwn(t *testing.T) {
 	k := keptBy(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n*.peer.test private\n45.30.9.9:8443\n", "--answer", "own")
 	k.unroute()
 	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
@@ -185,9 +185,9 @@ func TestLabGatewayOwn(t *testing.T) {
 	}
 }
 
-// TestLabGatewayOneInterface: where names are answered with the gateway's own address, its agents may be behind the
+// TestGatewayOneInterface: where names are answered with the gateway's own address, its agents may be behind the
 // interface that is its way out. They are told by their addresses, and nobody else is served.
-func TestLabGatewayOneInterface(t *testing.T) {
+func TestGatewayOneInterface(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, "ok.test\n", lab.BoxOptions{}, "agent-init", "gateway", "--inside", "172.30.0.0/24", "--answer", "own")

@@ -8,10 +8,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabGatewayTwo: two gateways side by side, each with a policy and an agent of its own. Neither agent reaches what only
-// the other's policy allows, not even while it is leased there, and neither reaches the other gateway or the agent behind
-// it. What is granted or denied at one gateway changes nothing at the other.
-func TestLabGatewayTwo(t *testing.T) {
+// TestGatewayTwo: two gateways side by side, each with a policy and an agent of its own. Neither agent reaches what
+// only the other's policy allows, not even while it is leased there, and neither reaches the other gateway or the agent
+// behind it. What is granted or denied at one gateway changes nothing at the other.
+func TestGatewayTwo(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	type side struct {

@@ -12,9 +12,9 @@ import (
 
 const gitKey = "ghp_canary0123456789abcdefghijklmnopqrstuv"
 
-// TestLabGit: the agent clones and pushes by the names that it knows, without a token. What may not be read or pushed is
+// TestGit: the agent clones and pushes by the names that it knows, without a token. What may not be read or pushed is
 // not, by git, by hand, or past the broker.
-func TestLabGit(t *testing.T) {
+func TestGit(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	f := forge.New(t, "x-access-token", gitKey)

@@ -10,9 +10,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabGrantEndsWithoutKeeper: what was granted by address ends when its time comes,
+// TestGrantEndsWithoutKeeper: what was granted by address ends when its time comes,
 // and what is under way there too, also where nobody is left to end it.
-func TestLabGrantEndsWithoutKeeper(t *testing.T) {
+func TestGrantEndsWithoutKeeper(t *testing.T) {
 	lab.Require(t)
 	l := newLab(t)
 	w := startIn(t, l, "ok.test\n45.30.9.9:8443\n", lab.BoxOptions{}, "sleep", "infinity")

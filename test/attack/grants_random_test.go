@@ -59,10 +59,10 @@ func covers(entry string, x wanted) bool {
 	return entry == x.entry
 }
 
-// TestLabGrantsRandom: whatever is written, granted, denied and ended, in whichever
+// TestGrantsRandom: whatever is written, granted, denied and ended, in whichever
 // order, over ends of the guard and of grants: what works is what the policy
 // of that moment says, as the far side sees it.
-func TestLabGrantsRandom(t *testing.T) {
+func TestGrantsRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 7))

@@ -62,11 +62,11 @@ func (w *world) grants() (list []granted) {
 	return list
 }
 
-var _ = also(TestLabGrant, everywhere)
+var _ = also(TestGrant, everywhere)
 
-// TestLabGrant: a person opens and closes at run time: names, streams and
+// TestGrant: a person opens and closes at run time: names, streams and
 // addresses, at once.
-func TestLabGrant(t *testing.T) {
+func TestGrant(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	for _, host := range []string{"ok.test", "evil.test", "ok2.test"} {
@@ -143,8 +143,8 @@ func TestLabGrant(t *testing.T) {
 	}
 }
 
-// TestLabGrantEnds: a grant ends by itself, whatever happened in between.
-func TestLabGrantEnds(t *testing.T) {
+// TestGrantEnds: a grant ends by itself, whatever happened in between.
+func TestGrantEnds(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	l.Web.Handle("evil.test", s)
@@ -189,9 +189,9 @@ func TestLabGrantEnds(t *testing.T) {
 	}
 }
 
-// TestLabGrantEndsWithTheKeeper: in modes where the rules outlive the keeper, no
+// TestGrantEndsWithTheKeeper: in modes where the rules outlive the keeper, no
 // grant does.
-func TestLabGrantEndsWithTheKeeper(t *testing.T) {
+func TestGrantEndsWithTheKeeper(t *testing.T) {
 	w := start(t, "ok.test\n", lab.BoxOptions{}, "sleep", "infinity")
 	p := w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "sidecar"}})
 	w.ready()
@@ -207,8 +207,8 @@ func TestLabGrantEndsWithTheKeeper(t *testing.T) {
 	w.refuses(1, []string{"allow", "45.30.9.9:8443"})
 }
 
-// TestLabRequest: the agent proposes, and only a person grants.
-func TestLabRequest(t *testing.T) {
+// TestRequest: the agent proposes, and only a person grants.
+func TestRequest(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	r := w.agentRuns("request", "Evil.TEST", "--reason", "to look at it")
 	if r.Code != 0 || !strings.Contains(r.Stdout, "agent-init allow --request 1") {
@@ -236,9 +236,9 @@ func TestLabRequest(t *testing.T) {
 	}
 }
 
-// TestLabRequestFlood: the agent can neither fill memory nor the log, nor be
+// TestRequestFlood: the agent can neither fill memory nor the log, nor be
 // seen as more than it is, nor stop a person from working.
-func TestLabRequestFlood(t *testing.T) {
+func TestRequestFlood(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	r := w.agentRuns("request", "first.test", "--reason", strings.Repeat("\u202eé", 40))
 	if r.Code != 64 { // a mark that reorders text is not sent at all
@@ -278,9 +278,9 @@ func TestLabRequestFlood(t *testing.T) {
 	}
 }
 
-// TestLabControlSocket: the agent can't reach the socket that grants, nor put
+// TestControlSocket: the agent can't reach the socket that grants, nor put
 // one of its own in its place, whoever it says it is.
-func TestLabControlSocket(t *testing.T) {
+func TestControlSocket(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	control := "/run/agent-init/control.sock"
 	for _, args := range [][]string{{"allow", "evil.test"}, {"deny", "ok.test"}, {"grants", "--end", "1"}} {

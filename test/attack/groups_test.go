@@ -36,9 +36,9 @@ cat /run/out
 for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline)" in '/proc/self/exe guard '*) sed -n 's/^Gid:/guard of/p' $p/status;; esac; done
 `
 
-// TestLabFewGroups: engines that map few groups. The guard gets one that is drawn, or
+// TestFewGroups: engines that map few groups. The guard gets one that is drawn, or
 // is known by its uid alone, which is said; with none but root's there is no start.
-func TestLabFewGroups(t *testing.T) {
+func TestFewGroups(t *testing.T) {
 	lab.Require(t)
 	const alone = "known by its uid alone"
 	for _, c := range []struct {

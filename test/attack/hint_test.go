@@ -9,8 +9,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabHint: a shell says what was refused to what it has run, as agents run commands, and of nothing else.
-func TestLabHint(t *testing.T) {
+// TestHint: a shell says what was refused to what it has run, as agents run commands, and of nothing else.
+func TestHint(t *testing.T) {
 	const at = "/usr/share/agent-init/shell.bash"
 	script, err := os.ReadFile("../../images/shell.bash")
 	must(t, err)
@@ -43,8 +43,8 @@ func TestLabHint(t *testing.T) {
 	}
 }
 
-// TestLabDeniedInWords: whom the gate denies a name in TLS says so, and not that the network is bad.
-func TestLabDeniedInWords(t *testing.T) {
+// TestDeniedInWords: whom the gate denies a name in TLS says so, and not that the network is bad.
+func TestDeniedInWords(t *testing.T) {
 	lab.Require(t)
 	ok4, _ := named("ok.test")
 	w := confine(t, "ok.test\n", lab.BoxOptions{Hosts: []string{ok4.String() + " shared.test"}})

@@ -76,11 +76,11 @@ func (p inmate) undumpable(t *testing.T, who string) {
 	}
 }
 
-// TestLabHolds is the table of SECURITY.md: what each process holds, in a
+// TestEachProcessHoldsWhatSecuritySays is the table of SECURITY.md: what each process holds, in a
 // container that was given more than agent-init needs. The keeper keeps what it
 // uses; what reads hostile bytes has no capability, no way to gain one, and no
 // file of the file system open.
-func TestLabHolds(t *testing.T) {
+func TestEachProcessHoldsWhatSecuritySays(t *testing.T) {
 	lab.Require(t)
 	caps := append(lab.DefaultCaps(), "NET_RAW", "CHOWN", "FOWNER", "DAC_OVERRIDE", "KILL", "SYS_PTRACE")
 	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{Caps: caps}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
@@ -200,9 +200,9 @@ func looksAt(t *testing.T, pid int, nr uint32) bool {
 	return slices.ContainsFunc(filter, func(i unix.SockFilter) bool { return i.K == nr && i.Code&7 == unix.BPF_JMP })
 }
 
-// TestLabHoldsNamespaces: an agent that the policy gives no namespaces makes none,
+// TestNamespacesHeldShut: an agent that the policy gives no namespaces makes none,
 // and mounts nothing; it can do all else.
-func TestLabHoldsNamespaces(t *testing.T) {
+func TestNamespacesHeldShut(t *testing.T) {
 	ops := [][]string{{"unshare", "user", "self"}, {"unshare", "user,net", "self"}, {"unshare", "user,mount,pid", "self"}}
 	free := confine(t, allowlist, lab.BoxOptions{})
 	held := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("user_namespaces: false\n")}}})
@@ -215,9 +215,9 @@ func TestLabHoldsNamespaces(t *testing.T) {
 	held.works("http", "https://ok.test/")
 }
 
-// TestLabHoldsGuardFilter: the guard has a filter of its own above the one that all
+// TestGuardsOwnFilter: the guard has a filter of its own above the one that all
 // unprivileged processes start with: no file, no program, no other process.
-func TestLabHoldsGuardFilter(t *testing.T) {
+func TestGuardsOwnFilter(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	status := w.root("cat", fmt.Sprintf("/proc/%d/status", w.guard().pid)).Stdout
 	if !strings.Contains(status, "\nSeccomp_filters:\t2\n") {

@@ -116,9 +116,9 @@ class Ask {
 	}
 }`
 
-// TestLabInspectedClients: what people use works with names that are looked into, is refused with a status that it shows,
+// TestInspectedClients: what people use works with names that are looked into, is refused with a status that it shows,
 // and goes on to trust what it did.
-func TestLabInspectedClients(t *testing.T) {
+func TestInspectedClients(t *testing.T) {
 	// Node's own list has nothing of the image's: what is named for it stays trusted.
 	w := lookedInto(t, inspectedList, lab.BoxOptions{Env: []string{"NODE_EXTRA_CA_CERTS=" + bundle}})
 	body := strings.Repeat("0123456789", 50_000)
@@ -159,8 +159,8 @@ func TestLabInspectedClients(t *testing.T) {
 	}
 }
 
-// TestLabInspectedDistrust: a client with a list of its own fails, and the log says why. Nothing goes another way.
-func TestLabInspectedDistrust(t *testing.T) {
+// TestInspectedDistrust: a client with a list of its own fails, and the log says why. Nothing goes another way.
+func TestInspectedDistrust(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{})
 	for _, script := range []string{
 		`curl -sS --cacert ` + bundle + ` "$1"`,
@@ -179,8 +179,8 @@ func TestLabInspectedDistrust(t *testing.T) {
 	t.Logf("the log says: %s", e.Reason)
 }
 
-// TestLabInspectedStreams: server-sent events, WebSocket and gRPC.
-func TestLabInspectedStreams(t *testing.T) {
+// TestInspectedStreams: server-sent events, WebSocket and gRPC.
+func TestInspectedStreams(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{})
 	const events = 200
 	w.lab.Web.Handle("api.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -244,10 +244,11 @@ func sayByGRPC(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-var _ = also(TestLabInspectedLarge, underStress)
+var _ = also(TestInspectedLarge, underStress)
 
-// TestLabInspectedLarge: 128 MiB (1 GiB with make stress) down and up, and each byte is the one that was sent. Nobody keeps it.
-func TestLabInspectedLarge(t *testing.T) {
+// TestInspectedLarge: 128 MiB (1 GiB with make stress) down and up, and each byte is the one that was sent. Nobody
+// keeps it.
+func TestInspectedLarge(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{})
 	if !w.program("/usr/bin/curl") || !w.program("/usr/bin/openssl") {
 		return
@@ -283,8 +284,8 @@ func TestLabInspectedLarge(t *testing.T) {
 	}
 }
 
-// TestLabInspectedTools: git clones over an inspected name and can't push, and gh reads and can't write.
-func TestLabInspectedTools(t *testing.T) {
+// TestInspectedTools: git clones over an inspected name and can't push, and gh reads and can't write.
+func TestInspectedTools(t *testing.T) {
 	w := lookedInto(t, inspectedList+"!api.test * /repo.git/git-receive-pack\n", lab.BoxOptions{})
 	if w.program("/usr/bin/git") {
 		dir := t.TempDir()

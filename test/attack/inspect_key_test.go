@@ -18,9 +18,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabInspectedKeys: the keys of the authority are in the broker's memory, where root finds them by what they open. The
+// TestInspectedKeys: the keys of the authority are in the broker's memory, where root finds them by what they open. The
 // agent finds them nowhere, and no other process of agent-init has them.
-func TestLabInspectedKeys(t *testing.T) {
+func TestInspectedKeys(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{Env: []string{"AGENT_INIT_SESSION=always"}})
 	if !w.program("/usr/bin/openssl") {
 		return
@@ -120,7 +120,8 @@ func keysIn(area []byte, public map[string]string) (found [][]byte) {
 	return found
 }
 
-// random says whether 32 bytes may be: those that are have some thirty different ones, and words without zeros in front.
+// random says whether 32 bytes may be: those that are have some thirty different ones, and words without zeros in
+// front.
 func random(b []byte) bool {
 	var has [256]bool
 	different, text := 0, true

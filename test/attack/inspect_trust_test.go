@@ -19,9 +19,9 @@ while True:
 	except Exception as e: said = str(e)
 	with open("answer", "w") as f: f.write(said + "\n")'`
 
-// TestLabInspectedTrust: after a reload with more names, programs that run go on with those that they know, and new ones
+// TestInspectedTrust: after a reload with more names, programs that run go on with those that they know, and new ones
 // have all. After the broker's end, there is another authority, which new programs know.
-func TestLabInspectedTrust(t *testing.T) {
+func TestInspectedTrust(t *testing.T) {
 	w := lookedInto(t, "api.test GET /pub/**\n", lab.BoxOptions{})
 	if !w.program("/usr/bin/python3") {
 		return

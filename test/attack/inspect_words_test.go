@@ -9,9 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabInspectedWords: what is refused is explained and proposed as an entry, and a grant of it is in force at once, as
+// TestInspectedWords: what is refused is explained and proposed as an entry, and a grant of it is in force at once, as
 // are denials of single requests and of the whole name.
-func TestLabInspectedWords(t *testing.T) {
+func TestInspectedWords(t *testing.T) {
 	b := inspected(t)
 	status := func(path, want string) {
 		t.Helper()

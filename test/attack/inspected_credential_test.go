@@ -7,9 +7,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabInspectedCredential: who shows the token at an inspected name gets the route's credential in its place, on what a
+// TestInspectedCredential: who shows the token at an inspected name gets the route's credential in its place, on what a
 // rule allows. Nobody else's credential passes there, and the agent has the key nowhere.
-func TestLabInspectedCredential(t *testing.T) {
+func TestInspectedCredential(t *testing.T) {
 	files := []lab.File{
 		{Path: "/run/secrets/corp", Data: []byte(brokerKey + "\n"), Mode: 0o400},
 		{Path: "/etc/agent-init/policy.yaml", Data: []byte(`broker:

@@ -31,9 +31,9 @@ func (b *brokered) speak(text string) lab.Poke {
 	return b.poke("speak", "-timeout", "20s", "-esc", text, "api.test")
 }
 
-// TestLabInspectedHostile: heads and bodies that servers read in different ways are refused, on the connections where
+// TestInspectedHostile: heads and bodies that servers read in different ways are refused, on the connections where
 // requests pass that are as they should be.
-func TestLabInspectedHostile(t *testing.T) {
+func TestInspectedHostile(t *testing.T) {
 	b := inspected(t, "api.test POST /up max_upload=1KiB")
 	if p := b.frames(openRequest); !p.OK {
 		t.Fatalf("HTTP/2 by the frame: %s", p)
@@ -106,9 +106,9 @@ func TestLabInspectedHostile(t *testing.T) {
 	}
 }
 
-// TestLabInspectedFloods: floods of frames and of heads end the connection that they come on, or are borne. They cost
+// TestInspectedFloods: floods of frames and of heads end the connection that they come on, or are borne. They cost
 // the broker little, and api.test nothing.
-func TestLabInspectedFloods(t *testing.T) {
+func TestInspectedFloods(t *testing.T) {
 	b := inspected(t)
 	if p := b.get("/open/first"); !p.OK {
 		t.Fatalf("%s\n%s", p, b.agent.Stderr())
@@ -136,9 +136,9 @@ func TestLabInspectedFloods(t *testing.T) {
 	}
 }
 
-// TestLabInspectedUnread: what an agent sends to a server that reads nothing stays with the agent. A connection costs the
+// TestInspectedUnread: what an agent sends to a server that reads nothing stays with the agent. A connection costs the
 // broker the least window of HTTP/2 and some buffers, however much is to come.
-func TestLabInspectedUnread(t *testing.T) {
+func TestInspectedUnread(t *testing.T) {
 	const connections, each = 400, 256 // KiB
 	b := inspected(t, "api.test POST /up")
 	b.lab.Web.Handle("api.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

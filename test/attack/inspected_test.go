@@ -36,11 +36,11 @@ func (b *brokered) asked() (all []string) {
 	return all
 }
 
-var _ = also(TestLabInspected, everywhere)
+var _ = also(TestInspected, everywhere)
 
-// TestLabInspected: of an inspected name, only the requests arrive that a rule allows, over HTTP/1.1 and HTTP/2, and only by
-// way of the broker.
-func TestLabInspected(t *testing.T) {
+// TestInspected: of an inspected name, only the requests arrive that a rule allows, over HTTP/1.1 and HTTP/2, and only
+// by way of the broker.
+func TestInspected(t *testing.T) {
 	b := inspected(t)
 	for _, flags := range [][]string{nil, {"-h1"}} {
 		if p := b.get("/open/x", flags...); !p.OK || statusOf(p) != "200" {
@@ -70,11 +70,11 @@ func TestLabInspected(t *testing.T) {
 	b.audited("the refusal", func(e event) bool { return e.Kind == "broker" && e.Name == "api.test" && e.Verdict == "deny" })
 }
 
-var _ = also(TestLabInspectedWaits, everywhere)
+var _ = also(TestInspectedWaits, everywhere)
 
-// TestLabInspectedWaits: a connection that is made while there is no broker waits for the next one. Nothing of it goes
+// TestInspectedWaits: a connection that is made while there is no broker waits for the next one. Nothing of it goes
 // another way, and the same holds for the guard.
-func TestLabInspectedWaits(t *testing.T) {
+func TestInspectedWaits(t *testing.T) {
 	b := inspected(t)
 	if p := b.get("/open/first"); !p.OK {
 		t.Fatalf("%s\n%s", p, b.agent.Stderr())

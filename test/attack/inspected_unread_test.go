@@ -9,9 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/unread"
 )
 
-// TestLabUnreadBody: a server that leaves bodies unread is asked for nothing but what rules allow, with no credential that
+// TestUnreadBody: a server that leaves bodies unread is asked for nothing but what rules allow, with no credential that
 // the next request would bring along: not on an inspected name, and not by a route.
-func TestLabUnreadBody(t *testing.T) {
+func TestUnreadBody(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("api.test", "45.30.60.1")

@@ -7,9 +7,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabLateFailure: a start that fails when all is proved already, because the
+// TestLateFailureCloses: a start that fails when all is proved already, because the
 // agent can't have what was asked for, doesn't go on being called ready.
-func TestLabLateFailure(t *testing.T) {
+func TestLateFailureCloses(t *testing.T) {
 	lab.Require(t)
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "sleep", "infinity")

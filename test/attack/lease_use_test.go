@@ -12,11 +12,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabX36PokedLease, underStress)
+var _ = also(TestLeaseLastsForItsPortAlone, underStress)
 
-// TestLabX36PokedLease waits out a real lease: connections that lead to the gate, and
+// TestLeaseLastsForItsPortAlone waits out a real lease: connections that lead to the gate, and
 // no further, keep no address. It may be somebody else's by then.
-func TestLabX36PokedLease(t *testing.T) {
+func TestLeaseLastsForItsPortAlone(t *testing.T) {
 	w := confine(t, "*.cdn.test:443\n*.cdn.test:22\n", lab.BoxOptions{})
 	stale := netip.MustParseAddr("45.30.36.1")
 	w.lab.DNS.Set("poked.cdn.test", lab.Answer{Addrs: []netip.Addr{stale}, TTL: 1})
@@ -42,9 +42,9 @@ func TestLabX36PokedLease(t *testing.T) {
 	w.sealed(lab.ToAddr(stale.String()))
 }
 
-// TestLabX37PrimedPorts: flows of the agent's from every port to the guard's DNS
+// TestPrimedPortsLeadNowhere: flows of the agent's from every port to the guard's DNS
 // server lose it no question.
-func TestLabX37PrimedPorts(t *testing.T) {
+func TestPrimedPortsLeadNowhere(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for _, server := range []netip.Addr{lab.Upstream4, lab.Upstream6} {
 		if p := w.poke("prime", at(server, 53)); p.Detail["sent"].(float64) < 20000 {
@@ -58,9 +58,9 @@ func TestLabX37PrimedPorts(t *testing.T) {
 	}
 }
 
-// TestLabX38KeeperMemory: a full table of flows is the kernel's matter. The keeper
+// TestLeasesTakeLittleMemory: a full table of flows is the kernel's matter. The keeper
 // reads none of it, whatever it does meanwhile.
-func TestLabX38KeeperMemory(t *testing.T) {
+func TestLeasesTakeLittleMemory(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	keeper := w.keeper().host
 	// What these take of memory, the program's own code among it, which a start leaves at its end.

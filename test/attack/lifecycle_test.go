@@ -49,11 +49,11 @@ func (w *world) shut() {
 // hammer sends to a host that no policy allows, for as long as it lives.
 const hammer = `trap "" TERM INT HUP; while :; do poke udp -noreply 1.1.1.1:9; poke tcp -timeout 100ms 1.1.1.1:443; done >/dev/null 2>&1`
 
-var _ = also(TestLabE69StartWindow, overXtables)
+var _ = also(TestNothingLeavesBeforeTheSeal, overXtables)
 
-// TestLabE69StartWindow: from the container's start on, nothing leaves but the
+// TestNothingLeavesBeforeTheSeal: from the container's start on, nothing leaves but the
 // guard's questions, whoever tries; and nobody is served before the proof.
-func TestLabE69StartWindow(t *testing.T) {
+func TestNothingLeavesBeforeTheSeal(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	// A long time between the seal and the rules, and again between these and
@@ -115,11 +115,11 @@ func TestLabE69StartWindow(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE69FirstMoment, overXtables)
+var _ = also(TestAgentIsConfinedFromItsFirstMoment, overXtables)
 
-// TestLabE69FirstMoment: a shell that an engine starts in the same moment as
+// TestAgentIsConfinedFromItsFirstMoment: a shell that an engine starts in the same moment as
 // PID 1 finds the network closed as soon as PID 1 has run for a few milliseconds.
-func TestLabE69FirstMoment(t *testing.T) {
+func TestAgentIsConfinedFromItsFirstMoment(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	escaped := func(w *world) []lab.Packet { return w.box.Packets(lab.Routed, notToUpstreams) }
@@ -148,11 +148,11 @@ func TestLabE69FirstMoment(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE70FailOpen, overXtables)
+var _ = also(TestFailureLeavesSealed, overXtables)
 
-// TestLabE70FailOpen: whatever breaks at the start, the agent is not started
+// TestFailureLeavesSealed: whatever breaks at the start, the agent is not started
 // and nothing leaves.
-func TestLabE70FailOpen(t *testing.T) {
+func TestFailureLeavesSealed(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	evil := []string{"sh", "-c", "echo started; poke udp -noreply 1.1.1.1:9"}
@@ -195,11 +195,11 @@ func TestLabE70FailOpen(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE70DeadDNS, overXtables)
+var _ = also(TestDeadDNSLeavesSealed, overXtables)
 
-// TestLabE70DeadDNS: without an upstream server what is denied is denied at
+// TestDeadDNSLeavesSealed: without an upstream server what is denied is denied at
 // once, what is allowed fails, and a required name keeps the agent from being started.
-func TestLabE70DeadDNS(t *testing.T) {
+func TestDeadDNSLeavesSealed(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for _, name := range []string{"ok.test", "evil.test", "*"} {
@@ -232,11 +232,11 @@ func TestLabE70DeadDNS(t *testing.T) {
 	required.upstreamOnly()
 }
 
-var _ = also(TestLabE71Teardown, overXtables)
+var _ = also(TestEndOpensNothing, overXtables)
 
-// TestLabE71Teardown: on the way out nothing opens, though the agent goes on
+// TestEndOpensNothing: on the way out nothing opens, though the agent goes on
 // for as long as it can.
-func TestLabE71Teardown(t *testing.T) {
+func TestEndOpensNothing(t *testing.T) {
 	lab.Require(t)
 	for name, end := range map[string]func(w *world) int{
 		"asked to end": func(w *world) int {
@@ -279,11 +279,11 @@ func withoutFlags(rules string) string {
 	return strings.Join(out, "\n")
 }
 
-var _ = also(TestLabE71KeeperKilled, overXtables)
+var _ = also(TestKilledKeeperOpensNothing, overXtables)
 
-// TestLabE71KeeperKilled: where the keeper is not PID 1, and so can be killed
+// TestKilledKeeperOpensNothing: where the keeper is not PID 1, and so can be killed
 // alone, its end opens nothing either.
-func TestLabE71KeeperKilled(t *testing.T) {
+func TestKilledKeeperOpensNothing(t *testing.T) {
 	lab.Require(t)
 	for name, args := range map[string][]string{
 		"run below another init": {"sh", "-c", "agent-init run -- sh -c '" + hammer + "' & sleep infinity"},
@@ -317,11 +317,11 @@ func TestLabE71KeeperKilled(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE72Restarts, everywhere)
+var _ = also(TestRestartsOpenNothing, everywhere)
 
-// TestLabE72Restarts: the network namespace may outlive the container's
+// TestRestartsOpenNothing: the network namespace may outlive the container's
 // processes, in a pod for one. Fifty starts leave what one leaves.
-func TestLabE72Restarts(t *testing.T) {
+func TestRestartsOpenNothing(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
@@ -380,11 +380,11 @@ func (w *world) upstreamOnlyOr(hosts ...string) {
 	w.sealed(filters...)
 }
 
-var _ = also(TestLabE72StaleLeases, everywhere)
+var _ = also(TestRestartForgetsLeases, everywhere)
 
-// TestLabE72StaleLeases: what an earlier start had leased is not open under
+// TestRestartForgetsLeases: what an earlier start had leased is not open under
 // the policy of a later one.
-func TestLabE72StaleLeases(t *testing.T) {
+func TestRestartForgetsLeases(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	dir := t.TempDir()

@@ -10,9 +10,9 @@ import (
 // What can't be closed, in tests that say so by themselves should it ever be,
 // and that the record of it is true.
 
-// TestLabE43AuditSplit: where the name outside of TLS is one and the host inside
+// TestAuditTellsNameFromAddress: where the name outside of TLS is one and the host inside
 // another, the name outside is what is judged, and what the log says.
-func TestLabE43AuditSplit(t *testing.T) {
+func TestAuditTellsNameFromAddress(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -24,10 +24,10 @@ func TestLabE43AuditSplit(t *testing.T) {
 	w.audited("the name that was refused", func(e event) bool { return e.Kind == "connect" && e.Verdict == "deny" && e.Name == "evil.test" })
 }
 
-// TestLabE51Coalescing: another authority on a connection of HTTP/2 to an
+// TestCoalescingIsAKnownLimit: another authority on a connection of HTTP/2 to an
 // allowed name arrives, for TLS is not broken. The log has the name outside, and
 // no other.
-func TestLabE51Coalescing(t *testing.T) {
+func TestCoalescingIsAKnownLimit(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -43,9 +43,9 @@ func TestLabE51Coalescing(t *testing.T) {
 	}
 }
 
-// TestLabE54Upload: what goes to an allowed service goes there. The log has how
+// TestUploadToAllowedIsAKnownLimit: what goes to an allowed service goes there. The log has how
 // much it was.
-func TestLabE54Upload(t *testing.T) {
+func TestUploadToAllowedIsAKnownLimit(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	const size = 1 << 20
 	w.works("http", "-method", "POST", "-size", "1048576", "https://ok.test/upload")

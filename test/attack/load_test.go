@@ -53,11 +53,11 @@ func lines(n int, after string) string {
 	return "ok.test\n" + after + list.String()
 }
 
-var _ = also(TestLabLoadLeases, underStress)
+var _ = also(TestLoadLeases, underStress)
 
-// TestLabLoadLeases: ten thousand names that are leased cost memory once, and
+// TestLoadLeases: ten thousand names that are leased cost memory once, and
 // slow the others down for no longer than it takes to look through them.
-func TestLabLoadLeases(t *testing.T) {
+func TestLoadLeases(t *testing.T) {
 	names := often(1000, 10_000)
 	l := newLab(t)
 	evilZone(l)
@@ -103,11 +103,11 @@ func TestLabLoadLeases(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabLoadRelays, underStress)
+var _ = also(TestLoadRelays, underStress)
 
-// TestLabLoadRelays: thousands of connections through the name gate at once, all
+// TestLoadRelays: thousands of connections through the name gate at once, all
 // of them open before each is used. What that takes the next thousands use again.
-func TestLabLoadRelays(t *testing.T) {
+func TestLoadRelays(t *testing.T) {
 	n := often(500, 5000)
 	w := confine(t, "ok.test\nok2.test\n", lab.BoxOptions{})
 	w.works("http", "https://ok.test/")
@@ -150,10 +150,10 @@ func TestLabLoadRelays(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabLoadDNS, underStress)
+var _ = also(TestLoadDNS, underStress)
 
-// TestLabLoadDNS: questions one after another for as long as it takes.
-func TestLabLoadDNS(t *testing.T) {
+// TestLoadDNS: questions one after another for as long as it takes.
+func TestLoadDNS(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	t.Logf("alone: %s", pace(w.ask(500, 1, "ok.test")))
 	begin := w.footprints()
@@ -167,11 +167,11 @@ func TestLabLoadDNS(t *testing.T) {
 	w.closed()
 }
 
-var _ = also(TestLabLoadPolicy, underStress)
+var _ = also(TestLoadPolicy, underStress)
 
-// TestLabLoadPolicy: a policy of a hundred thousand lines comes into force, again
+// TestLoadPolicy: a policy of a hundred thousand lines comes into force, again
 // and again, while the agent works.
-func TestLabLoadPolicy(t *testing.T) {
+func TestLoadPolicy(t *testing.T) {
 	n := often(20_000, 100_000)
 	w := startIn(t, newLab(t), "ok.test\n", lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
 	w.ready()
@@ -214,11 +214,11 @@ func TestLabLoadPolicy(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabLoadStarve, underStress)
+var _ = also(TestLoadStarve, underStress)
 
-// TestLabLoadStarve: however much the agent asks for what it may not have, what it
+// TestLoadStarve: however much the agent asks for what it may not have, what it
 // may have is served.
-func TestLabLoadStarve(t *testing.T) {
+func TestLoadStarve(t *testing.T) {
 	l := newLab(t)
 	evilZone(l)
 	w := confineIn(t, l, "ok.test\n*.silent.test\n", lab.BoxOptions{})
@@ -261,12 +261,12 @@ func TestLabLoadStarve(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabLoadDay, underStress)
+var _ = also(TestLoadDay, underStress)
 
-// TestLabLoadDay: what an agent does in a day, one after another: a question each
+// TestLoadDay: what an agent does in a day, one after another: a question each
 // second, a connection every ten seconds, as many refusals of each kind, a reload,
 // two grants and a few commands each hour. Nothing grows from the second hour on.
-func TestLabLoadDay(t *testing.T) {
+func TestLoadDay(t *testing.T) {
 	hours, share := often(6, 24), often(60, 1)
 	l := newLab(t)
 	evilZone(l)

@@ -19,12 +19,12 @@ const frame = "ffffffffffff02000000000188b6" + "6c65616b6c65616b6c65616b6c65616b
 
 func isFrame(p *lab.Packet) bool { return p.EtherType == 0x88b6 }
 
-var _ = also(TestLabE56RawSockets, overXtables)
+var _ = also(TestRawSocketsRefused, overXtables)
 
-// TestLabE56RawSockets: in a container that has NET_RAW, as engines give it by
+// TestRawSocketsRefused: in a container that has NET_RAW, as engines give it by
 // default, neither the agent nor a setuid program gets a socket that goes
 // around the OUTPUT hook.
-func TestLabE56RawSockets(t *testing.T) {
+func TestRawSocketsRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: rawCaps()})
 	open := w.lab.NewBox(lab.BoxOptions{Caps: rawCaps()})
 	idle := open.Idle()
@@ -59,11 +59,11 @@ func TestLabE56RawSockets(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-var _ = also(TestLabE57SocketFamilies, overXtables)
+var _ = also(TestSocketFamiliesRefused, overXtables)
 
-// TestLabE57SocketFamilies: no socket but those of TCP, UDP and unix, and what
+// TestSocketFamiliesRefused: no socket but those of TCP, UDP and unix, and what
 // lists the interfaces. The filter answers, whatever the kernel has built in.
-func TestLabE57SocketFamilies(t *testing.T) {
+func TestSocketFamiliesRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for _, family := range []string{"vsock", "key", "alg", "xdp", "can", "bluetooth", "tipc", "kcm", "smc", "packet"} {
 		for _, typ := range []string{"stream", "dgram", "raw", "seqpacket"} {
@@ -89,10 +89,10 @@ func TestLabE57SocketFamilies(t *testing.T) {
 	w.works("socket", "inet6", "dgram", "udp")
 }
 
-// TestLabE58UnixSockets: of the sockets of agent-init the agent can open one
+// TestUnixSocketsOfOthersRefused: of the sockets of agent-init the agent can open one
 // only, on which it may propose; there is none under an abstract name, and one
 // of an engine's that somebody mounted stays root's.
-func TestLabE58UnixSockets(t *testing.T) {
+func TestUnixSocketsOfOthersRefused(t *testing.T) {
 	dir := t.TempDir()
 	engine := filepath.Join(dir, "docker.sock")
 	l, err := net.Listen("unix", engine)
@@ -162,9 +162,9 @@ func listeningUnix(t *testing.T, w *world) []string {
 	return out
 }
 
-// TestLabE59SetuidPrograms: neither a setuid bit nor capabilities of a file
+// TestSetuidProgramsGainNothing: neither a setuid bit nor capabilities of a file
 // give the agent anything.
-func TestLabE59SetuidPrograms(t *testing.T) {
+func TestSetuidProgramsGainNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.lab.NewBox(lab.BoxOptions{})
 	idle := open.Idle()
@@ -227,9 +227,9 @@ func (w *world) targets() map[string]inmate {
 	return map[string]inmate{"PID 1": p, "guard": w.guard()}
 }
 
-// TestLabE63KillAndTrace: PID 1 and the guard can't be signalled, stopped,
+// TestNothingOfOursCanBeKilledOrTraced: PID 1 and the guard can't be signalled, stopped,
 // traced, written to, robbed of descriptors or starved.
-func TestLabE63KillAndTrace(t *testing.T) {
+func TestNothingOfOursCanBeKilledOrTraced(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	ops := func(pid int) [][]string {
 		p := fmt.Sprint(pid)
@@ -272,10 +272,10 @@ func TestLabE63KillAndTrace(t *testing.T) {
 	}
 }
 
-// TestLabE64ProcFiles: of PID 1 and the guard nothing can be read or written
+// TestProcFilesGiveNothingAway: of PID 1 and the guard nothing can be read or written
 // that the kernel guards at all, and the agent has neither agent-init's
 // variables nor its descriptors.
-func TestLabE64ProcFiles(t *testing.T) {
+func TestProcFilesGiveNothingAway(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_LOG_LEVEL=info", "AGENT_INIT_X_SERVICE_HOST=secret", "KEY=for-the-agent"}},
@@ -336,9 +336,9 @@ func onlyDirs(listing string) bool {
 	return true
 }
 
-// TestLabE66Namespaces: namespaces of one's own lead nowhere, and those of
+// TestNamespacesGainNothing: namespaces of one's own lead nowhere, and those of
 // others can't be entered.
-func TestLabE66Namespaces(t *testing.T) {
+func TestNamespacesGainNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	before := rules(t, w.box)
 	for _, ns := range []string{"net", "mnt", "pid", "user", "uts", "ipc"} {

@@ -29,9 +29,9 @@ func question(labels ...string) string {
 	return hex.EncodeToString(append(m, 0, 0, 1, 0, 1))
 }
 
-// TestLabE74LogInjection: no name that the agent asks for ends a line of the
+// TestLogCantBeForged: no name that the agent asks for ends a line of the
 // log, forges a field or an event, or reaches a terminal that shows it.
-func TestLabE74LogInjection(t *testing.T) {
+func TestLogCantBeForged(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), "ok.test\n*.cdn.test\n", lab.BoxOptions{
 		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("log: {stdout: true}\n")}},
@@ -110,11 +110,11 @@ func wellFormed(t *testing.T, where, text string) {
 	}
 }
 
-var _ = also(TestLabE75LogFlood, inModes|underStress)
+var _ = also(TestLogFloodIsCounted, inModes|underStress)
 
-// TestLabE75LogFlood: 20,000 refusals of each kind (100,000 with make stress) take little of
+// TestLogFloodIsCounted: 20,000 refusals of each kind (100,000 with make stress) take little of
 // the disk and push nothing else out of sight.
-func TestLabE75LogFlood(t *testing.T) {
+func TestLogFloodIsCounted(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.poke("resolve", "before.test")
 	w.audited("what came before", func(e event) bool { return e.Name == "before.test" })
@@ -181,11 +181,11 @@ func logFiles(t *testing.T, w *world) map[string][]byte {
 	return out
 }
 
-var _ = also(TestLabE75LogRotation, inModes|underStress)
+var _ = also(TestFloodedLogRotates, inModes|underStress)
 
-// TestLabE75LogRotation: the disk that the log takes is bounded by the policy,
+// TestFloodedLogRotates: the disk that the log takes is bounded by the policy,
 // and what is left of it is whole.
-func TestLabE75LogRotation(t *testing.T) {
+func TestFloodedLogRotates(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{
 		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("log: {max_size: 64KiB, files: 3}\n")}},
@@ -209,9 +209,9 @@ func TestLabE75LogRotation(t *testing.T) {
 	}
 }
 
-// TestLabLogOfTheStart: what the keeper's own self-test provokes is not told as the
+// TestLogOfTheStart: what the keeper's own self-test provokes is not told as the
 // agent's doing, neither at once nor in a summary at the end.
-func TestLabLogOfTheStart(t *testing.T) {
+func TestLogOfTheStart(t *testing.T) {
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{
 		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("log: {stdout: true}\n")}},
 	}, "agent-init", "run", "--", "sleep", "infinity")

@@ -34,9 +34,9 @@ func (w *world) verified(args ...string) (whole bool, kinds []string) {
 	return whole, kinds
 }
 
-// TestLabLogVerify: the log is whole while it is written, and after the keeper was killed and follows itself. What root
+// TestLogVerify: the log is whole while it is written, and after the keeper was killed and follows itself. What root
 // takes out of it is found; what root takes from its end while nobody writes it is said by the next keeper.
-func TestLabLogVerify(t *testing.T) {
+func TestLogVerify(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{Files: []lab.File{settings("log:\n  max_size: 64KiB\n")}}, "sleep", "infinity")
 	up := func() {
@@ -92,9 +92,9 @@ func TestLabLogVerify(t *testing.T) {
 	})
 }
 
-// TestLabLogShared: two containers have the same volume for their logs. The second one is not started, and the log of the
+// TestLogShared: two containers have the same volume for their logs. The second one is not started, and the log of the
 // first stays whole. Once that has ended, the second one goes on in it.
-func TestLabLogShared(t *testing.T) {
+func TestLogShared(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	volume := filepath.Join(t.TempDir(), "log")

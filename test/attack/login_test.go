@@ -121,9 +121,9 @@ func (b *brokered) holds(file, text string) {
 	}
 }
 
-// TestLabLogin: a login that is about to end is refreshed once, and its file has the new tokens. The agent has what
+// TestLogin: a login that is about to end is refreshed once, and its file has the new tokens. The agent has what
 // stands in its place, and no token of it.
-func TestLabLogin(t *testing.T) {
+func TestLogin(t *testing.T) {
 	p := &provider{}
 	b, file := logged(t, p, time.Now().Add(time.Minute))
 	b.holds(file, "sk-ant-ort01-canary-1")
@@ -149,9 +149,9 @@ func TestLabLogin(t *testing.T) {
 	}
 }
 
-// TestLabLoginKilled: the broker is killed between the provider's answer and the keeper's writing. The answer is in the
+// TestLoginKilled: the broker is killed between the provider's answer and the keeper's writing. The answer is in the
 // journal, and is not asked for again.
-func TestLabLoginKilled(t *testing.T) {
+func TestLoginKilled(t *testing.T) {
 	p := &provider{answers: make(chan struct{})}
 	b, file := logged(t, p, time.Now().Add(time.Minute))
 	<-p.answers // it was asked to refresh

@@ -29,10 +29,10 @@ func sidecarAgent(t *testing.T, args ...string) []string {
 	return append(pod.Spec.Containers[0].Command, args...)
 }
 
-// TestLabSidecarAgentEnds: as the first process of its container, the agent of
+// TestSidecarAgentEnds: as the first process of its container, the agent of
 // sidecar.yaml ends by SIGTERM, whether or not it has a handler, and its status is
 // the container's.
-func TestLabSidecarAgentEnds(t *testing.T) {
+func TestSidecarAgentEnds(t *testing.T) {
 	l := newLab(t)
 	box := func() *lab.Box { return l.NewBox(lab.BoxOptions{Caps: []string{}, NoNewPrivs: true}) }
 	for name, c := range map[string]struct {

@@ -35,7 +35,8 @@ var places = map[string]place{}
 //	var _ = also(TestName, everywhere)
 //
 // The packet filter's rules are other ones over xtables. What differs in up and beside a sidecar is where agent-init's
-// processes and files are, and who starts the agent. Parsers, the log and what the guard judges are the same everywhere.
+// processes and files are, and who starts the agent. Parsers, the log and what the guard judges are the same
+// everywhere.
 func also(test func(*testing.T), where place) bool {
 	name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
 	places[name[strings.LastIndex(name, ".")+1:]] |= where
@@ -83,8 +84,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// narrow is a pattern of tests that a pattern matches, and that run in all these places. What is behind a slash is about
-// subtests.
+// narrow is a pattern of tests that a pattern matches, and that run in all these places. What is behind a slash is
+// about subtests.
 func narrow(pattern string, where place) string {
 	first, below, slash := strings.Cut(pattern, "/")
 	matches := regexp.MustCompile(first)
@@ -107,7 +108,7 @@ func narrow(pattern string, where place) string {
 func mode() string { return os.Getenv("AGENT_INIT_TEST_MODE") }
 
 // sidecarEntry is an entry that a sidecar's policy has besides, since it reads no hosts
-// file (TestLabX58SharedHosts).
+// file (TestSharedHostsFileUnread).
 func sidecarEntry(entry string) string {
 	if mode() == "sidecar" {
 		return entry

@@ -14,11 +14,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabModeUp, overXtables)
+var _ = also(TestModeUp, overXtables)
 
-// TestLabModeUp: agent-init up confines what runs already, can be repeated, and
+// TestModeUp: agent-init up confines what runs already, can be repeated, and
 // comes back after its keeper was killed.
-func TestLabModeUp(t *testing.T) {
+func TestModeUp(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "sleep", "infinity")
@@ -108,11 +108,11 @@ func (w *world) keeper() inmate {
 	return inmate{}
 }
 
-var _ = also(TestLabModeUpFails, overXtables)
+var _ = also(TestModeUpFails, overXtables)
 
-// TestLabModeUpFails: where up fails the container is shut, not open, and the
+// TestModeUpFails: where up fails the container is shut, not open, and the
 // exit code says why.
-func TestLabModeUpFails(t *testing.T) {
+func TestModeUpFails(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for list, code := range map[string]int{"missing.test required\n": 70, "*.com\n": 78} {
@@ -134,11 +134,11 @@ func TestLabModeUpFails(t *testing.T) {
 	refused(t, w.root("agent-init", "up"), 77, "NET_ADMIN")
 }
 
-var _ = also(TestLabModeSidecar, overXtables)
+var _ = also(TestModeSidecar, overXtables)
 
-// TestLabModeSidecar: one container keeps the network that another, which has no
+// TestModeSidecar: one container keeps the network that another, which has no
 // capability and no agent-init, shares with it.
-func TestLabModeSidecar(t *testing.T) {
+func TestModeSidecar(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "sidecar", "--user", "1000")
@@ -186,12 +186,12 @@ func TestLabModeSidecar(t *testing.T) {
 	refused(t, w.root("agent-init", "sidecar", "true"), 64)
 }
 
-var _ = also(TestLabModeSidecarUsers, overXtables)
+var _ = also(TestModeSidecarUsers, overXtables)
 
-// TestLabModeSidecarUsers: who else lives in the network of a sidecar. Its processes can't be seen, but the
+// TestModeSidecarUsers: who else lives in the network of a sidecar. Its processes can't be seen, but the
 // guard does not take a uid that owns a socket there, nor the one that the agent was said to have. Whoever
 // takes the guard's uid after that is not in its group, and is let to nobody either.
-func TestLabModeSidecarUsers(t *testing.T) {
+func TestModeSidecarUsers(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "sleep", "infinity")
@@ -227,8 +227,8 @@ func TestLabModeSidecarUsers(t *testing.T) {
 	must(t, socket.Signal(unix.SIGKILL))
 }
 
-// TestLabModeExec: what exec runs is the agent, to the last bit.
-func TestLabModeExec(t *testing.T) {
+// TestModeExec: what exec runs is the agent, to the last bit.
+func TestModeExec(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_GRACE=5s", "KEY=for-the-agent"}})
 	p := w.works("self")
 	powerless(t, "exec", p)
@@ -260,8 +260,8 @@ func TestLabModeExec(t *testing.T) {
 	}
 }
 
-// TestLabModeReports: status, wait and selftest tell everyone the truth.
-func TestLabModeReports(t *testing.T) {
+// TestModeReports: status, wait and selftest tell everyone the truth.
+func TestModeReports(t *testing.T) {
 	w := confine(t, "ok.test required\n", lab.BoxOptions{})
 	for _, who := range [][]string{{"agent-init"}, {"agent-init", "exec", "--", "agent-init"}} {
 		for _, args := range [][]string{{"status"}, {"status", "--quiet"}, {"status", "--json"}, {"wait", "--timeout", "1s"}, {"selftest"}, {"selftest", "--json"}} {
@@ -295,11 +295,11 @@ func TestLabModeReports(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabModeReload, overXtables)
+var _ = also(TestModeReload, overXtables)
 
-// TestLabModeReload: a changed policy is taken over, a bad one is not, and
+// TestModeReload: a changed policy is taken over, a bad one is not, and
 // what a narrower one drops is cut.
-func TestLabModeReload(t *testing.T) {
+func TestModeReload(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("new.test", "45.30.8.8")
 	ok4, _ := named("ok.test")
@@ -359,10 +359,10 @@ func TestLabModeReload(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabModeContainers, overXtables)
+var _ = also(TestModeContainers, overXtables)
 
-// TestLabModeContainers: the ways in which people harden a container.
-func TestLabModeContainers(t *testing.T) {
+// TestModeContainers: the ways in which people harden a container.
+func TestModeContainers(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for name, c := range map[string]struct {
@@ -417,9 +417,9 @@ func TestLabModeContainers(t *testing.T) {
 	}
 }
 
-// TestLabModeNohup: what nohup started reloads all the same, and HUP stays ignored in
+// TestModeNohup: what nohup started reloads all the same, and HUP stays ignored in
 // the agent.
-func TestLabModeNohup(t *testing.T) {
+func TestModeNohup(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "sh", "-c", "trap '' HUP; exec agent-init run -- sleep infinity")
@@ -456,8 +456,8 @@ func (w *world) setPolicyOrSkip(list string) lab.Result {
 	return w.root("agent-init", "reload")
 }
 
-// TestLabModeQuiet: a start with the recommended options has nothing to say.
-func TestLabModeQuiet(t *testing.T) {
+// TestModeQuiet: a start with the recommended options has nothing to say.
+func TestModeQuiet(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoNewPrivs: true})
 	w.works("http", "https://ok.test/")
 	w.blocked("tcp", "1.1.1.1:443")
@@ -466,8 +466,8 @@ func TestLabModeQuiet(t *testing.T) {
 	}
 }
 
-// TestLabModeUsers: who the agent is.
-func TestLabModeUsers(t *testing.T) {
+// TestModeUsers: who the agent is.
+func TestModeUsers(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	workspace := func(uid int) []lab.File {

@@ -10,10 +10,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabMonitor: what enforce would deny works and is logged with both
+// TestMonitorLogsWhatEnforceWouldDeny: what enforce would deny works and is logged with both
 // verdicts; what no policy opens stays denied; and what is suggested afterwards
 // is enough for enforce.
-func TestLabMonitor(t *testing.T) {
+func TestMonitorLogsWhatEnforceWouldDeny(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("git.test", "45.30.0.77")
 	l.DNS.SetAddrs("loop.test", "127.0.0.1")

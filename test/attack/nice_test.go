@@ -8,9 +8,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabStandsBack: what is started for the agent leaves the processor to its keepers, in each way to start it, and can't
-// be had to come forward. The policy may say otherwise.
-func TestLabStandsBack(t *testing.T) {
+// TestAgentStandsBack: what is started for the agent leaves the processor to its keepers, in each way to start it, and
+// can't be had to come forward. The policy may say otherwise.
+func TestAgentStandsBack(t *testing.T) {
 	const look = "awk '{print $19}' /proc/self/stat; nice -n -1 awk '{print $19}' /proc/self/stat 2>/dev/null"
 	for setting, want := range map[string]int{"": 19, "nice: 0\n": 0, "nice: 15\n": 15} {
 		t.Run(strings.TrimSpace("policy "+setting), func(t *testing.T) {

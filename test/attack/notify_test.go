@@ -40,9 +40,9 @@ func (h *hooks) answers(answer func(http.ResponseWriter)) {
 	h.answer = answer
 }
 
-// TestLabWebhook: the broker tells a webhook what the agent asks for. The agent neither reaches its host, nor has the
+// TestWebhook: the broker tells a webhook what the agent asks for. The agent neither reaches its host, nor has the
 // broker call it, nor learns the credential; and nothing that the host answers leads anywhere else.
-func TestLabWebhook(t *testing.T) {
+func TestWebhook(t *testing.T) {
 	lab.Require(t)
 	const secret = "T000-canary-B000"
 	l := lab.New(t, lab.Options{})

@@ -29,9 +29,9 @@ func depots(t *testing.T, policy string, binds []lab.Bind) *world {
 
 const agedPackages = "broker:\n  npm: {min_age: 3d}\n  pypi: {min_age: 3d}\n  go: {min_age: 3d}\n  crates: {min_age: 3d}\n  maven: {min_age: 3d}\n"
 
-// TestLabPackages: the programs of five registries find them by the settings that the agent has, and the highest version
+// TestPackages: the programs of five registries find them by the settings that the agent has, and the highest version
 // that is old enough. A younger one is not there, whoever asks for it and however, and nothing is published.
-func TestLabPackages(t *testing.T) {
+func TestPackages(t *testing.T) {
 	cargo, toolchain := toolchain(t)
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	must(t, err)
@@ -108,8 +108,8 @@ func TestLabPackages(t *testing.T) {
 	}
 }
 
-// toolchain is the path of a cargo in the box, and what shows it there: rustup's is in a home that the agent can't read.
-// There is none if it can't read sparse indexes.
+// toolchain is the path of a cargo in the box, and what shows it there: rustup's is in a home that the agent can't
+// read. There is none if it can't read sparse indexes.
 func toolchain(t *testing.T) (string, []lab.Bind) {
 	t.Helper()
 	out, err := exec.Command("rustc", "--print", "sysroot").Output()

@@ -16,10 +16,10 @@ import (
 
 // Two attacks at a time: what one of them takes away is what holds the other back.
 
-// TestLabPairForgedWhileGuardsEnd: the agent forges answers of the engine's DNS (X01)
+// TestPairForgedWhileGuardsEnd: the agent forges answers of the engine's DNS (X01)
 // while guard after guard is killed (X23), so that each new one asks from new ports.
 // Beside a sidecar the agent is root, as the engine is.
-func TestLabPairForgedWhileGuardsEnd(t *testing.T) {
+func TestPairForgedWhileGuardsEnd(t *testing.T) {
 	lab.Require(t)
 	for what, start := range map[string]func(*testing.T, *lab.Lab) (*world, uint32){
 		"run": func(t *testing.T, l *lab.Lab) (*world, uint32) {
@@ -65,10 +65,10 @@ func TestLabPairForgedWhileGuardsEnd(t *testing.T) {
 	}
 }
 
-// TestLabPairDeniedWhileAsked: the agent asks for the name all the time and holds a
+// TestPairDeniedWhileAsked: the agent asks for the name all the time and holds a
 // flow that is answered (X36), while root denies the name and takes that back, again
 // and again. No answer that is under way opens the address after a denial.
-func TestLabPairDeniedWhileAsked(t *testing.T) {
+func TestPairDeniedWhileAsked(t *testing.T) {
 	w := confine(t, "ok.test:8443\n*.cdn.test\n", lab.BoxOptions{})
 	ok4, _ := named("ok.test")
 	to := netip.AddrPortFrom(ok4, 8443)
@@ -94,10 +94,10 @@ func TestLabPairDeniedWhileAsked(t *testing.T) {
 	must(t, asking.Signal(unix.SIGKILL))
 }
 
-// TestLabPairRequestsWhileDenied: the agent takes all that the request socket serves,
+// TestPairRequestsWhileDenied: the agent takes all that the request socket serves,
 // and sends proposals as fast as it can, while root denies a name whose flow goes on
 // and a person attaches.
-func TestLabPairRequestsWhileDenied(t *testing.T) {
+func TestPairRequestsWhileDenied(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), "ok.test:8443\n", lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.inSession()
@@ -126,9 +126,9 @@ func TestLabPairRequestsWhileDenied(t *testing.T) {
 	w.unasked("evil.test")
 }
 
-// TestLabPairBudgetWhileReloaded: the agent uses a wildcard's budget up (X33) while the
+// TestPairBudgetWhileReloaded: the agent uses a wildcard's budget up (X33) while the
 // policy is read again and again and a guard ends: none of these gives it a new one.
-func TestLabPairBudgetWhileReloaded(t *testing.T) {
+func TestPairBudgetWhileReloaded(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -154,9 +154,9 @@ func TestLabPairBudgetWhileReloaded(t *testing.T) {
 	}
 }
 
-// TestLabPairGrantEndsInForkBomb: a grant ends on time although the agent has left no
+// TestPairGrantEndsInForkBomb: a grant ends on time although the agent has left no
 // room for a process and no time of the processors.
-func TestLabPairGrantEndsInForkBomb(t *testing.T) {
+func TestPairGrantEndsInForkBomb(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.inSession()
@@ -184,11 +184,11 @@ func TestLabPairGrantEndsInForkBomb(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabPairPortsInFullTable, underStress)
+var _ = also(TestPairPortsInFullTable, underStress)
 
-// TestLabPairPortsInFullTable: the agent sends to the DNS servers from every port
+// TestPairPortsInFullTable: the agent sends to the DNS servers from every port
 // (X37), ICMP among it, while it fills the table of flows (X26).
-func TestLabPairPortsInFullTable(t *testing.T) {
+func TestPairPortsInFullTable(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
@@ -218,10 +218,10 @@ func TestLabPairPortsInFullTable(t *testing.T) {
 	w.recovers("both")
 }
 
-// TestLabPairDeniedWhileGuardStands: the guard stands still with the agent's
+// TestPairDeniedWhileGuardStands: the guard stands still with the agent's
 // connections through the gate, and the agent's data in it, while their name is
 // denied; then it goes on.
-func TestLabPairDeniedWhileGuardStands(t *testing.T) {
+func TestPairDeniedWhileGuardStands(t *testing.T) {
 	w := confine(t, "api.anthropic.com\nok.test\n", lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
@@ -249,9 +249,9 @@ func TestLabPairDeniedWhileGuardStands(t *testing.T) {
 	must(t, upload.Signal(unix.SIGKILL))
 }
 
-// TestLabPairKeeperKilledWhileFlowsLive: in up, the keeper is killed while a flow goes
+// TestPairKeeperKilledWhileFlowsLive: in up, the keeper is killed while a flow goes
 // on and the agent takes what it leaves; a new one with a smaller policy cuts the flow.
-func TestLabPairKeeperKilledWhileFlowsLive(t *testing.T) {
+func TestPairKeeperKilledWhileFlowsLive(t *testing.T) {
 	lab.Require(t)
 	w := keepUp(t, "ok.test:8443\nok2.test\n", lab.BoxOptions{})
 	ok4, _ := named("ok.test")

@@ -33,9 +33,9 @@ func (w *world) in() string {
 	return strings.TrimSpace(w.root("agent-init", "phase").Stdout)
 }
 
-// TestLabPhases: what was open for the set-up is cut when the run begins, and refused from then on. Neither the agent nor
+// TestPhases: what was open for the set-up is cut when the run begins, and refused from then on. Neither the agent nor
 // root goes back, whether by command or by file, and what can't be proved ends sealed.
-func TestLabPhases(t *testing.T) {
+func TestPhases(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	for _, host := range []string{"ok.test", "evil.test"} {
@@ -169,9 +169,9 @@ func TestLabPhases(t *testing.T) {
 	}
 }
 
-// TestLabPhaseKilled: a keeper that is killed between two phases leaves a sealed network, and the next one does not begin
+// TestPhaseKilled: a keeper that is killed between two phases leaves a sealed network, and the next one does not begin
 // in the set-up again.
-func TestLabPhaseKilled(t *testing.T) {
+func TestPhaseKilled(t *testing.T) {
 	l := newLab(t)
 	w := startIn(t, l, "ok.test\n", lab.BoxOptions{Files: phases()}, "sleep", "infinity")
 	w.mode = "up"
@@ -209,8 +209,8 @@ func TestLabPhaseKilled(t *testing.T) {
 	w.works("http", "https://ok.test/")
 }
 
-// TestLabPhaseModes: a sidecar and a gateway have phases as well, and a start that says by file that it is in the set-up.
-func TestLabPhaseModes(t *testing.T) {
+// TestPhaseModes: a sidecar and a gateway have phases as well, and a start that says by file that it is in the set-up.
+func TestPhaseModes(t *testing.T) {
 	t.Run("sidecar", func(t *testing.T) {
 		t.Parallel()
 		l := newLab(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabProcess: the log, explain and suggest say which process was refused: who
+// TestProcess: the log, explain and suggest say which process was refused: who
 // asked for a name, made a connection, or sent a request.
-func TestLabProcess(t *testing.T) {
+func TestProcess(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	ok4, _ := named("ok.test")
 	for what, tc := range map[string]struct {
@@ -57,9 +57,9 @@ func TestLabProcess(t *testing.T) {
 	}
 }
 
-// TestLabProcessHostile: what a process calls itself reaches nobody's terminal, and
+// TestProcessHostile: what a process calls itself reaches nobody's terminal, and
 // the part of the keeper that looks at the agent's processes is not theirs to end.
-func TestLabProcessHostile(t *testing.T) {
+func TestProcessHostile(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	keeper := w.keeper().pid
 	n := 0

@@ -11,8 +11,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// negotiation has squid take one token of a negotiation, by a helper that speaks as negotiate_kerberos_auth does: YR and a
-// token come, and AF with a token and a user, or NA with a reason, is said.
+// negotiation has squid take one token of a negotiation, by a helper that speaks as negotiate_kerberos_auth does: YR
+// and a token come, and AF with a token and a user, or NA with a reason, is said.
 func negotiation(t *testing.T, token string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,9 +22,9 @@ func negotiation(t *testing.T, token string) string {
 	return "auth_param negotiate program " + helper + "\nauth_param negotiate children 1\nacl known proxy_auth REQUIRED\nhttp_access deny !known\n"
 }
 
-// TestLabProxyCredentials: Debian's squid lets in who shows the credential, by each scheme, and nobody else. One that
+// TestProxyCredentials: Debian's squid lets in who shows the credential, by each scheme, and nobody else. One that
 // changes is shown from the next connection on. squid knows no scheme of bearers, so there a rule looks at the header.
-func TestLabProxyCredentials(t *testing.T) {
+func TestProxyCredentials(t *testing.T) {
 	const token = "Y2FuYXJ5LW9mLXRoZS1wcm94eS0wMTIzNDU2Nzg5" // which every scheme can carry
 	for scheme, rules := range map[string]func(t *testing.T) string{
 		"basic":     func(t *testing.T) string { return basicUsers(t, "corp:"+token) },
@@ -61,9 +61,9 @@ func TestLabProxyCredentials(t *testing.T) {
 	}
 }
 
-// TestLabProxyRequests: squid as Debian has it takes plain HTTP as requests with whole URLs alone. So go the requests that
+// TestProxyRequests: squid as Debian has it takes plain HTTP as requests with whole URLs alone. So go the requests that
 // the broker has judged, one by one, where the proxy is asked for names. Each shows the credential, and no answer does.
-func TestLabProxyRequests(t *testing.T) {
+func TestProxyRequests(t *testing.T) {
 	l := newLab(t)
 	const token = "Y2FuYXJ5LW9mLXRoZS1wcm94eS0wMTIzNDU2Nzg5"
 	policy := "upstream_proxy: {to: 'http://proxy.corp.test:3128', connect: name, credential: 'file:/run/secrets/proxy', auth: negotiate}\n"

@@ -82,9 +82,9 @@ func tells(text string) func(net.Conn, *http.Request) {
 	}
 }
 
-// TestLabProxyHostile: whatever the proxy says, or doesn't, a connection ends with the reason in the log, and never goes
+// TestProxyHostile: whatever the proxy says, or doesn't, a connection ends with the reason in the log, and never goes
 // straight. A proxy that is gone is one of these.
-func TestLabProxyHostile(t *testing.T) {
+func TestProxyHostile(t *testing.T) {
 	l := newLab(t)
 	a := act(t, l)
 	a.plays(tells("HTTP/1.1 503 Not now\r\n\r\n"))
@@ -136,9 +136,9 @@ func TestLabProxyHostile(t *testing.T) {
 	}
 }
 
-// TestLabProxyReload: a proxy that is taken out of the policy, or put in, is the only way from then on. What goes the
+// TestProxyReload: a proxy that is taken out of the policy, or put in, is the only way from then on. What goes the
 // other way ends.
-func TestLabProxyReload(t *testing.T) {
+func TestProxyReload(t *testing.T) {
 	l := newLab(t)
 	a := act(t, l)
 	a.plays(through(t, l))
@@ -177,8 +177,8 @@ func TestLabProxyReload(t *testing.T) {
 	c.onlyByProxy()
 }
 
-// TestLabProxyRefused: what can't hold ends the start.
-func TestLabProxyRefused(t *testing.T) {
+// TestProxyRefused: what can't hold ends the start.
+func TestProxyRefused(t *testing.T) {
 	for what, tc := range map[string]struct {
 		policy, list string
 		args         []string

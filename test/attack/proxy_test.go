@@ -124,9 +124,9 @@ func (c *corporate) onlyByProxyBut(straight func(*lab.Packet) bool) {
 
 const byProxy = "upstream_proxy: http://proxy.corp.test:3128\n"
 
-// TestLabProxySquid: what is allowed arrives by the proxy alone, which is asked for the address that the name was given.
+// TestProxySquid: what is allowed arrives by the proxy alone, which is asked for the address that the name was given.
 // What is not allowed does not get there, and the agent does not reach the proxy.
-func TestLabProxySquid(t *testing.T) {
+func TestProxySquid(t *testing.T) {
 	l := newLab(t)
 	c := behind(t, l, squid(t, l, ""), byProxy+"selftest: {reach: ['ok.test:443']}\n", "ok.test required\nok2.test\n")
 	if p := c.works("http", "-ca", bundle, "https://ok.test/by-proxy"); !strings.Contains(fmt.Sprint(p.Detail["body"]), "sni=ok.test") {
@@ -164,9 +164,9 @@ func TestLabProxySquid(t *testing.T) {
 	c.onlyByProxy()
 }
 
-// TestLabProxyHTTP: squid as Debian has it takes no CONNECT to port 80. The refusal is in the log, and nothing goes straight.
-// Once squid is told that port 80 is one for CONNECT, requests arrive, each judged as ever.
-func TestLabProxyHTTP(t *testing.T) {
+// TestProxyHTTP: squid as Debian has it takes no CONNECT to port 80. The refusal is in the log, and nothing goes
+// straight. Once squid is told that port 80 is one for CONNECT, requests arrive, each judged as ever.
+func TestProxyHTTP(t *testing.T) {
 	t.Run("as it is", func(t *testing.T) {
 		l := newLab(t)
 		c := behind(t, l, squid(t, l, ""), byProxy, "ok.test\n")
@@ -190,9 +190,9 @@ func TestLabProxyHTTP(t *testing.T) {
 	})
 }
 
-// TestLabProxyName: the proxy is asked for names, looks them up alone, and wants a credential, which nobody but the broker
+// TestProxyName: the proxy is asked for names, looks them up alone, and wants a credential, which nobody but the broker
 // has. The agent gets an address that stands in for each name, and no DNS server hears of it.
-func TestLabProxyName(t *testing.T) {
+func TestProxyName(t *testing.T) {
 	l := newLab(t)
 	rules := basicUsers(t, "corp:"+proxySecret)
 	policy := "upstream_proxy:\n  to: http://proxy.corp.test:3128\n  resolve: proxy\n  credential: file:/run/secrets/proxy\n  straight: [near.test]\n"
@@ -251,9 +251,9 @@ agent-init status; agent-init status --json; agent-init log; agent-init explain 
 	}
 }
 
-// TestLabProxyMitm: behind a proxy that breaks TLS, programs see its certificate. What trusts the corporation's authority
+// TestProxyMitm: behind a proxy that breaks TLS, programs see its certificate. What trusts the corporation's authority
 // works, the broker as well, and the names that the proxy sees are those that the gate has let through.
-func TestLabProxyMitm(t *testing.T) {
+func TestProxyMitm(t *testing.T) {
 	l := newLab(t)
 	dir := t.TempDir()
 	inInternet(t, l, "mitmdump", "--listen-port", fmt.Sprint(squidPort), "--set", "confdir="+dir, "--set", "ssl_verify_upstream_trusted_ca="+l.CAFile(),
@@ -289,9 +289,9 @@ func TestLabProxyMitm(t *testing.T) {
 	c.onlyByProxy()
 }
 
-// TestLabProxyVariables: Docker puts the proxies of its config.json into containers. A start says that programs will ask a
+// TestProxyVariables: Docker puts the proxies of its config.json into containers. A start says that programs will ask a
 // proxy that no entry allows, and nothing where they reach it, or it is the container's own.
-func TestLabProxyVariables(t *testing.T) {
+func TestProxyVariables(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for value, warned := range map[string]string{

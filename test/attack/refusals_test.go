@@ -65,9 +65,9 @@ func without(caps ...string) []string {
 	return slices.DeleteFunc(lab.DefaultCaps(), func(c string) bool { return slices.Contains(caps, c) })
 }
 
-// TestLabRefusals: every way in which a start fails, with the exit code that the
+// TestRefusals: every way in which a start fails, with the exit code that the
 // README gives, one line of cause, one of remedy, and no agent.
-func TestLabRefusals(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("self.test", "45.30.7.7")
@@ -164,11 +164,11 @@ func TestLabRefusals(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabRefusalNetwork, overXtables)
+var _ = also(TestRefusalNetwork, overXtables)
 
-// TestLabRefusalNetwork: a network namespace that is somebody else's is left as
+// TestRefusalNetwork: a network namespace that is somebody else's is left as
 // it was.
-func TestLabRefusalNetwork(t *testing.T) {
+func TestRefusalNetwork(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	chain := func(name string) func(*lab.Box) error {
@@ -230,8 +230,8 @@ func TestLabRefusalNetwork(t *testing.T) {
 	})
 }
 
-// TestLabRefusalStatus: how an agent that did run has ended.
-func TestLabRefusalStatus(t *testing.T) {
+// TestRefusalStatus: how an agent that did run has ended.
+func TestRefusalStatus(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for script, code := range map[string]int{
@@ -244,9 +244,9 @@ func TestLabRefusalStatus(t *testing.T) {
 	}
 }
 
-// TestLabRefusalUnsafe: --unsafe-no-firewall is the only way to an open
+// TestRefusalUnsafe: --unsafe-no-firewall is the only way to an open
 // network. It is loud, and drops privileges all the same.
-func TestLabRefusalUnsafe(t *testing.T) {
+func TestRefusalUnsafe(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{Caps: without("NET_ADMIN")}, "agent-init", "run", "--unsafe-no-firewall", "--", "sh", "-c", "poke self; exec sleep infinity")
@@ -270,9 +270,9 @@ func TestLabRefusalUnsafe(t *testing.T) {
 	w.audited("that nothing is confined", func(e event) bool { return strings.Contains(e.Reason, "NOT CONFINED") })
 }
 
-// TestLabRefusalSelfTest: what --selftest does to a failure. The rules are there
+// TestRefusalSelfTest: what --selftest does to a failure. The rules are there
 // in any case.
-func TestLabRefusalSelfTest(t *testing.T) {
+func TestRefusalSelfTest(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for mode, says := range map[string]string{"warn": "missing.test", "off": "nothing was proved"} {
@@ -291,8 +291,8 @@ func TestLabRefusalSelfTest(t *testing.T) {
 	}
 }
 
-// TestLabRefusalNoIPv6: a container without IPv6 is no reason to refuse.
-func TestLabRefusalNoIPv6(t *testing.T) {
+// TestRefusalNoIPv6: a container without IPv6 is no reason to refuse.
+func TestRefusalNoIPv6(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
 	w.works("http", "https://ok.test/")
 	w.blocked("tcp", "1.1.1.1:443")

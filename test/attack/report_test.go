@@ -60,8 +60,8 @@ type reportedContact struct {
 	Ways []string
 }
 
-// TestLabReport: what the agent did is told by its report: of a container that runs, and of a copy of its log alone.
-func TestLabReport(t *testing.T) {
+// TestReport: what the agent did is told by its report: of a container that runs, and of a copy of its log alone.
+func TestReport(t *testing.T) {
 	b := aRun(t)
 	b.works("http", "https://ok.test/")
 	b.works("http", "http://ok.test/")

@@ -18,10 +18,10 @@ func (w *world) asksServers() (servers string, healthy bool) {
 	return fmt.Sprint(dns["servers"]), code == 0
 }
 
-// TestLabResolvConfFollowed: what root writes into resolv.conf counts within seconds, however it is written: the guard asks
-// those servers, the packet filter lets it, and nobody asks the former ones. What is gone, or could be the agent's, names
-// nobody, and the status says so.
-func TestLabResolvConfFollowed(t *testing.T) {
+// TestResolvConfFollowed: what root writes into resolv.conf counts within seconds, however it is written: the guard
+// asks those servers, the packet filter lets it, and nobody asks the former ones. What is gone, or could be the
+// agent's, names nobody, and the status says so.
+func TestResolvConfFollowed(t *testing.T) {
 	w := confine(t, "ok.test\n*.cdn.test\n", lab.BoxOptions{Resolv: "nameserver " + lab.Upstream4.String() + "\n"})
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
 	first, other := "["+lab.Upstream4.String()+":53]", "["+otherServer+":53]"
@@ -68,8 +68,9 @@ func TestLabResolvConfFollowed(t *testing.T) {
 	w.blocked("dns", otherServer+":53", "evil.test", "A")
 }
 
-// TestLabNoServer: without a DNS server, a policy of addresses starts, and one with names is refused at once, with the cause.
-func TestLabNoServer(t *testing.T) {
+// TestNoServer: without a DNS server, a policy of addresses starts, and one with names is refused at once, with the
+// cause.
+func TestNoServer(t *testing.T) {
 	lab.Require(t)
 	for _, resolv := range []string{"# nothing\n", "nameserver 127.0.0.53\n"} {
 		w := confineIn(t, lab.New(t, lab.Options{}), "45.30.9.9:8443\n", lab.BoxOptions{Resolv: resolv})
@@ -84,9 +85,9 @@ func TestLabNoServer(t *testing.T) {
 	}
 }
 
-// TestLabServersDead: where no DNS server answers, the status, the metrics, explain and doctor say so, and when one does
+// TestServersDead: where no DNS server answers, the status, the metrics, explain and doctor say so, and when one does
 // again, they say that, without anybody asking.
-func TestLabServersDead(t *testing.T) {
+func TestServersDead(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	w.works("resolve", "ok.test")
 	mute, speak := lab.Answer{Silent: true}, lab.Names()["ok.test"]

@@ -68,12 +68,12 @@ func (w *world) ended(to netip.AddrPort, since time.Time) {
 	w.Logf("%v: the command took %v, the last packet left after %v", to, returned.Sub(since), last.Sub(since))
 }
 
-var _ = also(TestLabX31RevokeAmongFlows, underStress)
+var _ = also(TestRevocationIsQuickAmongManyFlows, underStress)
 
-// TestLabX31RevokeAmongFlows: how many flows the agent has made is no matter for the
+// TestRevocationIsQuickAmongManyFlows: how many flows the agent has made is no matter for the
 // end of one: not for a denial, not for one that another change is ahead of, nor for
 // a grant's end.
-func TestLabX31RevokeAmongFlows(t *testing.T) {
+func TestRevocationIsQuickAmongManyFlows(t *testing.T) {
 	for _, n := range often([]int{10000}, []int{0, 10000, 60000, 250000}) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			w := confine(t, "ok.test:8443\nok2.test:8443\n45.30.9.9:8443\n", lab.BoxOptions{})
@@ -130,12 +130,12 @@ func (w *world) recoversWithout(after string) {
 	}
 }
 
-var _ = also(TestLabX32RevokeWithoutTime, underStress)
+var _ = also(TestRevocationComesWithoutProcessorTime, underStress)
 
-// TestLabX32RevokeWithoutTime: the agent takes what time there is of the processors,
+// TestRevocationComesWithoutProcessorTime: the agent takes what time there is of the processors,
 // of which the container has half of one, and has made a table of flows. It is cut off
 // all the same.
-func TestLabX32RevokeWithoutTime(t *testing.T) {
+func TestRevocationComesWithoutProcessorTime(t *testing.T) {
 	w := confine(t, "ok.test:8443\n", lab.BoxOptions{})
 	ok4, _ := named("ok.test")
 	w.works("resolve", "ok.test")

@@ -13,10 +13,10 @@ import (
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
-// TestLabX31CutIsOwed: a denial and a grant's end that the kernel does not take are owed.
+// TestCutIsOwedUntilTheKernelTakesIt: a denial and a grant's end that the kernel does not take are owed.
 // The person is told, status shows it, and they come into force without being asked for
 // again.
-func TestLabX31CutIsOwed(t *testing.T) {
+func TestCutIsOwedUntilTheKernelTakesIt(t *testing.T) {
 	lab.Require(t)
 	mustrun.Tool(t, "iptables-legacy")
 	w := confine(t, "45.30.9.9:8443\n", lab.BoxOptions{

@@ -10,9 +10,9 @@ import (
 
 const savedFile = "/var/lib/agent-init/allowlist.d/granted.txt"
 
-// TestLabSaved: what a person allows or denies for good holds at once and after the next start, can be taken back, and
+// TestSaved: what a person allows or denies for good holds at once and after the next start, can be taken back, and
 // is nobody's but root's.
-func TestLabSaved(t *testing.T) {
+func TestSaved(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{{Path: savedFile, Data: []byte("ok2.test # by hand\n!never.test\n")}},
 		Env: []string{"AGENT_INIT_ALLOW=given.test, ok.test"}})
 	if r := w.agentRuns("explain", "given.test"); r.Code != 0 || !strings.Contains(r.Stdout, "AGENT_INIT_ALLOW:1  given.test") {
@@ -82,9 +82,9 @@ func TestLabSaved(t *testing.T) {
 	w.blocked("resolve", "evil.test")
 }
 
-// TestLabUnused: the lines that nobody has used are named; one whose connection is still open, of which the log has
-// nothing yet, is none of them.
-func TestLabUnused(t *testing.T) {
+// TestUnusedLinesAreNamed: the lines that nobody has used are named; one whose connection is still open, of which the
+// log has nothing yet, is none of them.
+func TestUnusedLinesAreNamed(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	l.Web.Handle("ok.test", s)
@@ -116,9 +116,9 @@ func TestLabUnused(t *testing.T) {
 	w.refuses(64, []string{"suggest", "--unused", "--write", "/tmp/x"}, "--unused")
 }
 
-// TestLabSavedVolume: an empty volume that everybody may write, as an engine makes some, is made root's alone before the
+// TestSavedVolume: an empty volume that everybody may write, as an engine makes some, is made root's alone before the
 // agent is there; without a volume, nothing is saved on a root that is only read, and nothing is allowed.
-func TestLabSavedVolume(t *testing.T) {
+func TestSavedVolume(t *testing.T) {
 	tmpfs := []string{"/run:mode=755", "/var/log/agent-init:mode=755", "/tmp"}
 	t.Run("empty", func(t *testing.T) {
 		w := confine(t, "ok.test\n", lab.BoxOptions{ReadOnly: true, Tmpfs: append(tmpfs, "/var/lib/agent-init")})

@@ -11,7 +11,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabScripts plays what is in testdata/script, each file in a container of its
+// TestScripts plays what is in testdata/script, each file in a container of its
 // own, which nothing confines at first. A script is what would be seen on a terminal:
 //
 //	-- /etc/agent-init/allowlist.txt       a file, up to the next line that begins so
@@ -24,7 +24,7 @@ import (
 //	[1]                                    how it ends, if not well
 //
 // Of a command whose output is not given, only how it ends counts.
-func TestLabScripts(t *testing.T) {
+func TestScripts(t *testing.T) {
 	lab.Require(t)
 	files, err := filepath.Glob("testdata/script/*.console")
 	if err != nil || len(files) == 0 {

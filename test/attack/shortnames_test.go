@@ -74,9 +74,9 @@ func (w *world) callers(musl bool) map[string]string {
 	return out
 }
 
-// TestLabShortNames: an entry with a short name opens what programs of this place reach by that name, and nothing else that
-// could be meant by it. Whatever says something about the name says the same.
-func TestLabShortNames(t *testing.T) {
+// TestShortNames: an entry with a short name opens what programs of this place reach by that name, and nothing else
+// that could be meant by it. Whatever says something about the name says the same.
+func TestShortNames(t *testing.T) {
 	l := newLab(t)
 	for name, addr := range map[string]string{
 		"db.ns.svc.lab": "10.5.5.5", "db.corp.example": "10.6.6.6", "db.lab": "10.6.6.7", "web.other.svc.lab": "10.5.5.6", "evil.ns.svc.lab": "10.6.6.8",
@@ -142,9 +142,9 @@ func TestLabShortNames(t *testing.T) {
 	}
 }
 
-// TestLabShortNamesFollow: what resolv.conf says by now is how short names are looked for, and a server that does not
+// TestShortNamesFollow: what resolv.conf says by now is how short names are looked for, and a server that does not
 // answer is no reason to take one further down the list.
-func TestLabShortNamesFollow(t *testing.T) {
+func TestShortNamesFollow(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("db.a.lab", "10.5.5.5")
 	l.DNS.SetAddrs("db.b.lab", "10.6.6.6")

@@ -27,12 +27,12 @@ const (
 	shutUsed   = 16 * time.Minute // and for ten minutes and two after the last answer, where something has connected
 )
 
-// TestLabSoak: time itself. A confined container works for as long as AGENT_INIT_SOAK says (2h), while its guard is killed
+// TestSoak: time itself. A confined container works for as long as AGENT_INIT_SOAK says (2h), while its guard is killed
 // every minute, leases end, and names move. What is allowed works again soon after each kill. What is denied never
 // arrives. An address that a name has left is shut once its lease is over. And the keeper does not grow: the line that
 // fits its samples of the second half rises by less than soak.Bounds. The samples and their picture go to the directory
 // AGENT_INIT_SOAK_DIR. Without AGENT_INIT_SOAK, the run takes seconds, and shows that all of this is at work.
-func TestLabSoak(t *testing.T) {
+func TestSoak(t *testing.T) {
 	lasts := soakUsual
 	if text := os.Getenv("AGENT_INIT_SOAK"); text != "" {
 		var err error

@@ -9,11 +9,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabSpine, everywhere)
+var _ = also(TestAllowedWorksAndNothingElse, everywhere)
 
-// TestLabSpine is the promise in one test: what is allowed works, what is not
+// TestAllowedWorksAndNothingElse is the promise in one test: what is allowed works, what is not
 // does not leave, and the record says so.
-func TestLabSpine(t *testing.T) {
+func TestAllowedWorksAndNothingElse(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	w.works("http", "https://ok.test/")
@@ -47,10 +47,10 @@ func TestLabSpine(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabExitCode, overXtables)
+var _ = also(TestAgentsStatusIsTheContainers, overXtables)
 
-// TestLabExitCode: the agent's status is the container's.
-func TestLabExitCode(t *testing.T) {
+// TestAgentsStatusIsTheContainers: the agent's status is the container's.
+func TestAgentsStatusIsTheContainers(t *testing.T) {
 	w := start(t, "", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "echo from the agent; exit 42")
 	r := w.agent.Wait(0)
 	if r.Code != 42 || !strings.Contains(r.Stdout, "from the agent") {

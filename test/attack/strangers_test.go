@@ -8,9 +8,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabStrangersKeys: of an attacker's key nothing arrives, in a header or a parameter, at an inspected name with the
+// TestStrangersKeys: of an attacker's key nothing arrives, in a header or a parameter, at an inspected name with the
 // operator's and on a route of one's own. What clients send besides arrives, and what the policy names.
-func TestLabStrangersKeys(t *testing.T) {
+func TestStrangersKeys(t *testing.T) {
 	const stolen = "sk-of-somebody-else"
 	files := []lab.File{
 		{Path: "/run/secrets/corp", Data: []byte(brokerKey + "\n"), Mode: 0o400},

@@ -52,9 +52,9 @@ func agentTable() *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyINet, Name: "agent-init"}
 }
 
-// TestLabE67Tampering: the agent can't speak to the packet filter at all; root
+// TestTableCantBeTamperedWith: the agent can't speak to the packet filter at all; root
 // of the same container can, but not change the table of PID 1.
-func TestLabE67Tampering(t *testing.T) {
+func TestTableCantBeTamperedWith(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	before := rules(t, w.box)
 	if p := w.blocked("nft"); p.Errno != "EPERM" {
@@ -85,11 +85,11 @@ func TestLabE67Tampering(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-var _ = also(TestLabE67ForeignTable, everywhere)
+var _ = also(TestForeignTableOpensNothing, everywhere)
 
-// TestLabE67ForeignTable: a table of somebody else's that accepts, untracks or
+// TestForeignTableOpensNothing: a table of somebody else's that accepts, untracks or
 // redirects opens nothing.
-func TestLabE67ForeignTable(t *testing.T) {
+func TestForeignTableOpensNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	evil4, _ := named("evil.test")
 	families := []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
@@ -169,11 +169,11 @@ func notToUpstreams(p *lab.Packet) bool {
 	return !(p.DstPort == 53 && (p.Dst == lab.Upstream4 || p.Dst == lab.Upstream6))
 }
 
-var _ = also(TestLabE68Backends, everywhere)
+var _ = also(TestRulesOfBothIptablesOpenNothing, everywhere)
 
-// TestLabE68Backends: rules of both generations of iptables, made before the
+// TestRulesOfBothIptablesOpenNothing: rules of both generations of iptables, made before the
 // start, neither open nor hide anything, and the self-test judges by packets.
-func TestLabE68Backends(t *testing.T) {
+func TestRulesOfBothIptablesOpenNothing(t *testing.T) {
 	lab.Require(t)
 	for _, generation := range []string{"legacy", "nft"} {
 		t.Run(generation, func(t *testing.T) {

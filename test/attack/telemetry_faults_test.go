@@ -12,8 +12,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabTelemetryFaults: each event of the log arrives at the collector once, whatever befalls the way there.
-func TestLabTelemetryFaults(t *testing.T) {
+// TestTelemetryFaults: each event of the log arrives at the collector once, whatever befalls the way there.
+func TestTelemetryFaults(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := telemeter(t, l, "")
@@ -83,8 +83,8 @@ func TestLabTelemetryFaults(t *testing.T) {
 	}
 }
 
-// TestLabTelemetryHostile: what an agent tries on the way to the collector.
-func TestLabTelemetryHostile(t *testing.T) {
+// TestTelemetryHostile: what an agent tries on the way to the collector.
+func TestTelemetryHostile(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	const alias = "alias.test"
@@ -93,7 +93,8 @@ func TestLabTelemetryHostile(t *testing.T) {
 	c := w.c
 	w.arrives("first.evil.test")
 
-	// A name of its own that leads to the collector's machine is looked into, and is no way to the collector by its name.
+	// A name of its own that leads to the collector's machine is looked into, and is no way to the collector by its
+	// name.
 	w.works("http", "-ca", bundle, "https://"+alias+"/")
 	for _, a := range []string{collector4, collector6} {
 		w.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
@@ -133,8 +134,8 @@ func TestLabTelemetryHostile(t *testing.T) {
 	}
 }
 
-// TestLabTelemetryMoved: a collector whose name leads to a machine in here, or to a cloud's own, gets nothing.
-func TestLabTelemetryMoved(t *testing.T) {
+// TestTelemetryMoved: a collector whose name leads to a machine in here, or to a cloud's own, gets nothing.
+func TestTelemetryMoved(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("moved.example.com", "127.0.0.1", "169.254.169.254", "10.9.8.7", "::1", "fd00::7")
@@ -151,9 +152,9 @@ func TestLabTelemetryMoved(t *testing.T) {
 	w.works("http", "-ca", bundle, "https://ok.test/")
 }
 
-// TestLabTelemetryRotates: over gRPC, a collector that is away until the log has rotated past what it was to get has each
+// TestTelemetryRotates: over gRPC, a collector that is away until the log has rotated past what it was to get has each
 // event once, or it is counted as lost; also by an exporter that was killed in between.
-func TestLabTelemetryRotates(t *testing.T) {
+func TestTelemetryRotates(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	c := newReceiver()

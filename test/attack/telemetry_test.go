@@ -13,11 +13,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabTelemetry, everywhere)
+var _ = also(TestTelemetry, everywhere)
 
-// TestLabTelemetry: the log and the metrics arrive at the collector. The agent neither reaches it, nor learns the headers;
+// TestTelemetry: the log and the metrics arrive at the collector. The agent neither reaches it, nor learns the headers;
 // hostile code in the exporter's place reaches the collector, and nothing else.
-func TestLabTelemetry(t *testing.T) {
+func TestTelemetry(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := telemeter(t, l, ", environment: true, headers: 'file:/run/secrets/otel', metrics: 1s, prometheus: ':9464'")
@@ -111,8 +111,8 @@ func TestLabTelemetry(t *testing.T) {
 	}
 }
 
-// TestLabTelemetryGateway: a gateway sends what its log has of the agents, who don't reach the collector.
-func TestLabTelemetryGateway(t *testing.T) {
+// TestTelemetryGateway: a gateway sends what its log has of the agents, who don't reach the collector.
+func TestTelemetryGateway(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	c := newReceiver()
@@ -145,8 +145,8 @@ func TestLabTelemetryGateway(t *testing.T) {
 	k.works("http", "-insecure", "https://ok.test/")
 }
 
-// TestLabTelemetryCeiling: a ceiling counts from when it is there, also one that stops what telemetry was started with.
-func TestLabTelemetryCeiling(t *testing.T) {
+// TestTelemetryCeiling: a ceiling counts from when it is there, also one that stops what telemetry was started with.
+func TestTelemetryCeiling(t *testing.T) {
 	lab.Require(t)
 	w := telemeter(t, lab.New(t, lab.Options{}), ", prometheus: ':9464'", "ok2.test")
 	w.works("http", "https://ok2.test/")
@@ -170,8 +170,8 @@ func TestLabTelemetryCeiling(t *testing.T) {
 	w.arrives("evil.test")
 }
 
-// TestLabTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
-func TestLabTelemetryNotThere(t *testing.T) {
+// TestTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
+func TestTelemetryNotThere(t *testing.T) {
 	w := start(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{
 		{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "'}\n")},
 	}}, "agent-init", "run", "--", "true")

@@ -95,9 +95,9 @@ func (p *person) presses(key string) {
 	must(p.T, err)
 }
 
-// TestLabGrantAtTerminal: who sits at the container's terminal is told of a request on the screen, and three keys later
+// TestGrantAtTerminal: who sits at the container's terminal is told of a request on the screen, and three keys later
 // the agent reaches the host. Nothing but that person's keys does it.
-func TestLabGrantAtTerminal(t *testing.T) {
+func TestGrantAtTerminal(t *testing.T) {
 	lab.Require(t)
 	l := newLab(t)
 	for _, host := range []string{"evil.test", "worse.test"} {
@@ -127,9 +127,9 @@ func TestLabGrantAtTerminal(t *testing.T) {
 	}
 }
 
-// TestLabX60TerminalAnswers: what waits is not granted by a program in the window, whatever that prints, nor by the uid of
-// the session's server, which may have been taken over: the client that answers is out of reach of both.
-func TestLabX60TerminalAnswers(t *testing.T) {
+// TestProgramsCantAnswerForThePerson: what waits is not granted by a program in the window, whatever that prints, nor
+// by the uid of the session's server, which may have been taken over: the client that answers is out of reach of both.
+func TestProgramsCantAnswerForThePerson(t *testing.T) {
 	lab.Require(t)
 	w, p := startOnTerminal(t, newLab(t), "ok.test\n", lab.BoxOptions{}, "agent-init", "run", "--", "env", "PS1=at work> ", "sh")
 	p.awaits("at work>")
@@ -205,9 +205,9 @@ func (w *world) process(command string) (found inmate) {
 	return found
 }
 
-// TestLabTerminalUnknown: programs of a window can use the terminal that they are told of. One that the image has no entry
+// TestTerminalUnknown: programs of a window can use the terminal that they are told of. One that the image has no entry
 // for is none of those, and a start says so, once.
-func TestLabTerminalUnknown(t *testing.T) {
+func TestTerminalUnknown(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for asked, want := range map[string]string{"xterm-ghostty": "xterm-256color", "linux": "linux", "": "xterm-256color", "../../etc/passwd": "xterm-256color"} {

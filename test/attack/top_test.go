@@ -57,9 +57,9 @@ func (f topFrame) to(name string) topConnection {
 	return f.Connections[i]
 }
 
-// TestLabTop: each connection of the agent's is shown once, with its name, its way, its process and its bytes as they grow,
-// and nothing of agent-init's own. The agent sees the same but for the bytes, which only root is told.
-func TestLabTop(t *testing.T) {
+// TestTop: each connection of the agent's is shown once, with its name, its way, its process and its bytes as they
+// grow, and nothing of agent-init's own. The agent sees the same but for the bytes, which only root is told.
+func TestTop(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	for _, host := range []string{"ok.test", "ok2.test", "api.test"} {
@@ -127,9 +127,9 @@ func TestLabTop(t *testing.T) {
 	}
 }
 
-// TestLabTopDecides: who looks as root allows what was refused by two keys, denies it again, and is asked in full before.
+// TestTopDecides: who looks as root allows what was refused by two keys, denies it again, and is asked in full before.
 // The agent can't.
-func TestLabTopDecides(t *testing.T) {
+func TestTopDecides(t *testing.T) {
 	s := newStreams()
 	l := newLab(t)
 	l.Web.Handle("evil.test", s)

@@ -128,9 +128,9 @@ func (w *world) reach(from netip.Addr, to netip.AddrPort, should bool) bool {
 	return werr == nil && rerr == nil
 }
 
-var _ = also(TestLabInboundPorts, everywhere)
+var _ = also(TestInboundPorts, everywhere)
 
-func TestLabInboundPorts(t *testing.T) {
+func TestInboundPorts(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [3003/udp]\n")}, Env: []string{"AGENT_INIT_INBOUND=3000, 3003/udp"}})
 	open := w.beside(lab.BoxOptions{})
 	evil4, evil6 := named("evil.test")
@@ -179,9 +179,9 @@ func TestLabInboundPorts(t *testing.T) {
 	w.sealed(notGuards, func(p *lab.Packet) bool { return p.Proto != unix.IPPROTO_TCP || p.SrcPort != 3000 })
 }
 
-var _ = also(TestLabE31SourcePort, overXtables)
+var _ = also(TestSourcePortOpensNothing, overXtables)
 
-func TestLabE31SourcePort(t *testing.T) {
+func TestSourcePortOpensNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [6001/udp]\n")}})
 	open := w.beside(lab.BoxOptions{})
 	evil4, evil6 := named("evil.test")
@@ -220,9 +220,9 @@ func TestLabE31SourcePort(t *testing.T) {
 	w.sealed(notGuards)
 }
 
-var _ = also(TestLabE41Relay, overXtables|inUp)
+var _ = also(TestRelayIsNoWayOut, overXtables|inUp)
 
-func TestLabE41Relay(t *testing.T) {
+func TestRelayIsNoWayOut(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	evil4, _ := named("evil.test")

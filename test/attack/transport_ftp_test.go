@@ -19,11 +19,11 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabE34Related, everywhere)
+var _ = also(TestRelatedFlowsAreJudged, everywhere)
 
-// TestLabE34Related: a helper of connection tracking reads FTP and expects the
+// TestRelatedFlowsAreJudged: a helper of connection tracking reads FTP and expects the
 // data connections that it speaks of. Expected isn't allowed.
-func TestLabE34Related(t *testing.T) {
+func TestRelatedFlowsAreJudged(t *testing.T) {
 	w := confine(t, "ok.test:21\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	w.works("resolve", "ok.test")

@@ -20,9 +20,9 @@ func count(p lab.Poke) int {
 	return len(list)
 }
 
-var _ = also(TestLabE35Gateway, overXtables)
+var _ = also(TestEnginesHostUnreached, overXtables)
 
-func TestLabE35Gateway(t *testing.T) {
+func TestEnginesHostUnreached(t *testing.T) {
 	w := confine(t, allowlist+"host.docker.internal:11434\n"+sidecarEntry("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
 	open := w.beside(lab.BoxOptions{})
 	ula := func(b *lab.Box) string { return b.ULA().Prev().String() }
@@ -51,9 +51,9 @@ func TestLabE35Gateway(t *testing.T) {
 	w.sealed(notGuards, lab.Not(lab.ToPort(unix.IPPROTO_TCP, 11434)))
 }
 
-var _ = also(TestLabE36Neighbours, overXtables)
+var _ = also(TestNeighboursUnreached, overXtables)
 
-func TestLabE36Neighbours(t *testing.T) {
+func TestNeighboursUnreached(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	for _, b := range []*lab.Box{open, w.box} {
@@ -125,9 +125,9 @@ func metadata() []string {
 	}
 }
 
-var _ = also(TestLabE37Metadata, everywhere)
+var _ = also(TestMetadataUnreached, everywhere)
 
-func TestLabE37Metadata(t *testing.T) {
+func TestMetadataUnreached(t *testing.T) {
 	// Blocks around them may be in the policy, and names that mean them.
 	const around = allowlist + `
 168.63.129.0/24
@@ -179,10 +179,10 @@ hosted.test private
 	w.works("tcp", "168.63.129.17:443") // the old one is in force
 }
 
-var _ = also(TestLabE37Start, overXtables)
+var _ = also(TestMetadataAddressStopsTheStart, overXtables)
 
-// TestLabE37Start: neither does a container start with one.
-func TestLabE37Start(t *testing.T) {
+// TestMetadataAddressStopsTheStart: neither does a container start with one.
+func TestMetadataAddressStopsTheStart(t *testing.T) {
 	w := start(t, allowlist+"169.254.169.254:80 private\n", lab.BoxOptions{}, "agent-init", "run", "--", "poke", "tcp", "169.254.169.254:80")
 	if r := w.agent.Wait(0); r.Code != 78 || !strings.Contains(r.Stderr, "169.254.169.254") {
 		t.Errorf("got %s", r)

@@ -24,7 +24,7 @@ func icmpType(v6 bool, typ uint8) lab.Filter {
 	return func(p *lab.Packet) bool { return p.Proto == proto && p.ICMPType == typ }
 }
 
-func TestLabE29ICMP(t *testing.T) {
+func TestICMPStaysInside(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: rawCaps()})
 	open := w.beside(lab.BoxOptions{Caps: rawCaps()})
 	w.works("resolve", "ok.test")
@@ -62,9 +62,9 @@ func TestLabE29ICMP(t *testing.T) {
 	w.sealed(notGuards)
 }
 
-var _ = also(TestLabE30OtherProtocols, overXtables)
+var _ = also(TestProtocolsAboveIPRefused, overXtables)
 
-func TestLabE30OtherProtocols(t *testing.T) {
+func TestProtocolsAboveIPRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: rawCaps()})
 	open := w.beside(lab.BoxOptions{Caps: rawCaps()})
 	w.works("resolve", "ok.test")
@@ -129,9 +129,9 @@ func TestLabE30OtherProtocols(t *testing.T) {
 	})
 }
 
-var _ = also(TestLabE38Groups, overXtables)
+var _ = also(TestMulticastRefused, overXtables)
 
-func TestLabE38Groups(t *testing.T) {
+func TestMulticastRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	for _, to := range []string{
@@ -155,11 +155,11 @@ func TestLabE38Groups(t *testing.T) {
 	w.sealed(notGuards)
 }
 
-var _ = also(TestLabE38Membership, overXtables)
+var _ = also(TestMembershipTellsNobody, overXtables)
 
-// TestLabE38Membership: who joins a group has the kernel tell the link, in a
+// TestMembershipTellsNobody: who joins a group has the kernel tell the link, in a
 // message whose address is of the agent's choice.
-func TestLabE38Membership(t *testing.T) {
+func TestMembershipTellsNobody(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	reports := func(p *lab.Packet) bool {
@@ -205,9 +205,9 @@ func TestLabE38Membership(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE40Fragments, overXtables)
+var _ = also(TestFragmentsRefused, overXtables)
 
-func TestLabE40Fragments(t *testing.T) {
+func TestFragmentsRefused(t *testing.T) {
 	w := confine(t, allowlist+"45.30.9.10:4433/udp\n", lab.BoxOptions{Caps: rawCaps()})
 	open := w.beside(lab.BoxOptions{Caps: rawCaps()})
 	evil4, evil6 := named("evil.test")

@@ -10,9 +10,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabE33Revoke, everywhere)
+var _ = also(TestDenyCutsFlows, everywhere)
 
-func TestLabE33Revoke(t *testing.T) {
+func TestDenyCutsFlows(t *testing.T) {
 	const first = "ok.test:8443\nok.test:8444\nok.test:8445\nshared.test:8445\nok.test:4433/udp\nok2.test:8443\n45.30.9.9:8443\n45.30.9.10:8443\n"
 	w := confine(t, first, lab.BoxOptions{})
 	for _, name := range []string{"ok.test", "ok2.test", "shared.test"} {

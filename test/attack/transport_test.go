@@ -80,9 +80,9 @@ func toward(addr string) lab.Filter {
 	return lab.ToAddr(netip.MustParseAddr(addr).WithZone("").String())
 }
 
-var _ = also(TestLabE21DirectAddress, overXtables)
+var _ = also(TestDirectAddressRefused, overXtables)
 
-func TestLabE21DirectAddress(t *testing.T) {
+func TestDirectAddressRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	evil4, _ := named("evil.test")
@@ -116,9 +116,9 @@ func TestLabE21DirectAddress(t *testing.T) {
 	w.sealed(notGuards, lab.Not(lab.ToAddr("45.30.9.9")))
 }
 
-var _ = also(TestLabE22Spellings, overXtables)
+var _ = also(TestSpellingsOfAddressesRefused, overXtables)
 
-func TestLabE22Spellings(t *testing.T) {
+func TestSpellingsOfAddressesRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	// The C library's parser takes what inet_aton(3) does.
@@ -168,9 +168,9 @@ func TestLabE22Spellings(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE23IPv6, everywhere)
+var _ = also(TestIPv6Refused, everywhere)
 
-func TestLabE23IPv6(t *testing.T) {
+func TestIPv6Refused(t *testing.T) {
 	// IPv4 only in the policy: IPv6 is as closed.
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
@@ -200,11 +200,11 @@ func TestLabE23IPv6(t *testing.T) {
 	w.sealed(notGuards, lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)))
 }
 
-var _ = also(TestLabE23LateIPv6, overXtables)
+var _ = also(TestLateIPv6Refused, overXtables)
 
-// TestLabE23LateIPv6: a container without IPv6 gets it later, as when it is
+// TestLateIPv6Refused: a container without IPv6 gets it later, as when it is
 // connected to another network.
-func TestLabE23LateIPv6(t *testing.T) {
+func TestLateIPv6Refused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
 	open := w.beside(lab.BoxOptions{NoIPv6: true})
 	for i, b := range []*lab.Box{w.box, open} {
@@ -234,9 +234,9 @@ func addIPv6(link, addr string) error {
 	return netlink.AddrReplace(l, a)
 }
 
-var _ = also(TestLabE24MappedSocket, overXtables)
+var _ = also(TestMappedSocketRefused, overXtables)
 
-func TestLabE24MappedSocket(t *testing.T) {
+func TestMappedSocketRefused(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	for _, typ := range []string{"stream", "dgram"} {
@@ -252,9 +252,9 @@ func TestLabE24MappedSocket(t *testing.T) {
 	w.blocked("connect", "inet6", "stream", "0", target("::ffff:"+ok4.String(), 22))
 }
 
-var _ = also(TestLabE27OtherPorts, overXtables)
+var _ = also(TestOtherPortsRefused, overXtables)
 
-func TestLabE27OtherPorts(t *testing.T) {
+func TestOtherPortsRefused(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:2222\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("a.cdn.test", "45.30.5.1", "2a0f:30:5::1")
@@ -298,9 +298,9 @@ func TestLabE27OtherPorts(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE28QUIC, overXtables)
+var _ = also(TestQUICRefused, overXtables)
 
-func TestLabE28QUIC(t *testing.T) {
+func TestQUICRefused(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:443/udp\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	w.works("resolve", "ok.test")
@@ -324,9 +324,9 @@ func TestLabE28QUIC(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabE32SSH, overXtables)
+var _ = also(TestSSHRefused, overXtables)
 
-func TestLabE32SSH(t *testing.T) {
+func TestSSHRefused(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:22\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	w.works("resolve", "ok.test")

@@ -10,9 +10,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabE39Marks, overXtables)
+var _ = also(TestMarksOpenNothing, overXtables)
 
-func TestLabE39Marks(t *testing.T) {
+func TestMarksOpenNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Caps: append(rawCaps(), "NET_BIND_SERVICE")})
 	open := w.beside(lab.BoxOptions{Caps: append(rawCaps(), "NET_BIND_SERVICE")})
 	evil4, evil6 := named("evil.test")
@@ -78,11 +78,11 @@ func TestLabE39Marks(t *testing.T) {
 	w.sealed(notGuards)
 }
 
-var _ = also(TestLabE39Interface, overXtables)
+var _ = also(TestBoundInterfaceOpensNothing, overXtables)
 
-// TestLabE39Interface: a socket that is bound to the interface must not put
+// TestBoundInterfaceOpensNothing: a socket that is bound to the interface must not put
 // loopback's addresses, or redirected ones, on the wire.
-func TestLabE39Interface(t *testing.T) {
+func TestBoundInterfaceOpensNothing(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	index := func(b *lab.Box) string {
@@ -115,11 +115,11 @@ func TestLabE39Interface(t *testing.T) {
 	w.sealed(notGuards)
 }
 
-var _ = also(TestLabE39Source, overXtables)
+var _ = also(TestForeignSourceOpensNothing, overXtables)
 
-// TestLabE39Source: over IPv6 a socket may have any address (IPV6_FREEBIND). If
+// TestForeignSourceOpensNothing: over IPv6 a socket may have any address (IPV6_FREEBIND). If
 // a packet passes as coming from outside, then what is sent there is a reply.
-func TestLabE39Source(t *testing.T) {
+func TestForeignSourceOpensNothing(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:4433/udp\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	w.works("resolve", "ok2.test")
@@ -149,11 +149,11 @@ func TestLabE39Source(t *testing.T) {
 	w.works("udp", target(ok2.String(), 4433))
 }
 
-var _ = also(TestLabE39Route, everywhere)
+var _ = also(TestRoutingHeaderOpensNothing, everywhere)
 
-// TestLabE39Route: over IPv6 a socket may add a routing header, by which an
+// TestRoutingHeaderOpensNothing: over IPv6 a socket may add a routing header, by which an
 // allowed host is asked to send the packet on to another.
-func TestLabE39Route(t *testing.T) {
+func TestRoutingHeaderOpensNothing(t *testing.T) {
 	w := confine(t, allowlist+"ok2.test:4433/udp\n", lab.BoxOptions{})
 	open := w.beside(lab.BoxOptions{})
 	for _, name := range []string{"ok.test", "ok2.test"} {

@@ -137,9 +137,9 @@ func tableOfUnderWay(t *testing.T) map[string]map[string]string {
 	return table
 }
 
-// TestLabUnderWay: the table of docs/architecture.md says what becomes of each flow by each change, and so it is: each is
-// begun, the change made, and looked at from the far side.
-func TestLabUnderWay(t *testing.T) {
+// TestFlowsUnderWayEndAsDocumented: the table of docs/architecture.md says what becomes of each flow by each change,
+// and so it is: each is begun, the change made, and looked at from the far side.
+func TestFlowsUnderWayEndAsDocumented(t *testing.T) {
 	table := tableOfUnderWay(t)
 	if len(table) != len(underWay) {
 		t.Errorf("the table has %d flows, and %d are known here", len(table), len(underWay))

@@ -106,9 +106,9 @@ func (v *verdaccio) publish(name, version string, days int) {
 	must(v.t, os.WriteFile(file, data, 0o644))
 }
 
-// TestLabVerdaccio: npm, pnpm and both yarns install over the broker from a registry that nobody here wrote. Their
+// TestVerdaccio: npm, pnpm and both yarns install over the broker from a registry that nobody here wrote. Their
 // lockfiles name no token, and npm's and pnpm's not the broker.
-func TestLabVerdaccio(t *testing.T) {
+func TestVerdaccio(t *testing.T) {
 	lab.Require(t)
 	tree := npmTree(t)
 	v := startVerdaccio(t, tree)

@@ -9,9 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabWatch: changed files are taken over by themselves, those of a volume
+// TestWatch: changed files are taken over by themselves, those of a volume
 // whose links are swapped too; a bad one changes nothing but the status.
-func TestLabWatch(t *testing.T) {
+func TestWatch(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
 	l.Web.Handle("ok.test", s)
@@ -65,9 +65,9 @@ func TestLabWatch(t *testing.T) {
 	}
 }
 
-// TestLabWatchSaysTheSame: a file that is written anew with what it had, as a kubelet
+// TestWatchSaysTheSame: a file that is written anew with what it had, as a kubelet
 // does with /etc/hosts, is no change of the policy; one with something else is named.
-func TestLabWatchSaysTheSame(t *testing.T) {
+func TestWatchSaysTheSame(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	changed := func(e event) bool { return e.Kind == "policy" && strings.HasPrefix(e.Reason, "changed: ") }
 	for _, file := range []string{"/etc/hosts", "/etc/agent-init/allowlist.txt"} {

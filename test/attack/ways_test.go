@@ -41,9 +41,9 @@ func begun(to netip.Addr) lab.Filter {
 
 const webRequest = "GET / HTTP/1.1\r\nHost: web.test\r\nConnection: close\r\n\r\n"
 
-// TestLabWaysPorts: where the policy says what another port carries, the name inside is looked at there as on 80 and 443.
+// TestWaysPorts: where the policy says what another port carries, the name inside is looked at there as on 80 and 443.
 // Without such a word, the address is all that counts.
-func TestLabWaysPorts(t *testing.T) {
+func TestWaysPorts(t *testing.T) {
 	shared, plain := netip.MustParseAddr("45.30.61.1"), netip.MustParseAddr("45.30.61.2")
 	g, _ := carrying(t, "tls.test:8443 tls\nweb.test:8080 http\nplain.test:8443\n",
 		map[string]netip.Addr{"tls.test": shared, "web.test": shared, "plain.test": plain}, 8443, 8080)
@@ -79,9 +79,9 @@ func TestLabWaysPorts(t *testing.T) {
 	})
 }
 
-// TestLabWaysDirect: what the policy calls direct goes out past the gate, whatever it carries, until a name that is looked
+// TestWaysDirect: what the policy calls direct goes out past the gate, whatever it carries, until a name that is looked
 // into has the same address. What began before goes on, and ends with its own name.
-func TestLabWaysDirect(t *testing.T) {
+func TestWaysDirect(t *testing.T) {
 	a := netip.MustParseAddr("45.30.62.1")
 	addrs := map[string]netip.Addr{"bulk.test": a}
 	g, taps := carrying(t, "bulk.test direct\n", addrs, 443)
@@ -129,9 +129,9 @@ func TestLabWaysDirect(t *testing.T) {
 	}
 }
 
-// TestLabWaysInspected: to the addresses of an inspected name nobody goes out but the broker: not the agent, nor root, nor
+// TestWaysInspected: to the addresses of an inspected name nobody goes out but the broker: not the agent, nor root, nor
 // hostile code in the guard's place.
-func TestLabWaysInspected(t *testing.T) {
+func TestWaysInspected(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	addrs := []string{"45.30.63.1", "2a0f:30::63"}

@@ -23,10 +23,10 @@ func (w *world) counters() map[string]float64 {
 	return out
 }
 
-// TestLabX48SelfTestLeavesNoTrace: what a self-test tries is not taken for a wish of
+// TestSelfTestLeavesNoTrace: what a self-test tries is not taken for a wish of
 // the agent's, whoever starts it: not by suggest, which would propose the very holes,
 // nor by explain, the counters or the grants. The log has it, as the self-test's.
-func TestLabX48SelfTestLeavesNoTrace(t *testing.T) {
+func TestSelfTestLeavesNoTrace(t *testing.T) {
 	w := confine(t, "ok.test required\n", lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("example.com", "203.0.113.99")
 	reported := func(what string) {
@@ -86,8 +86,8 @@ func TestLabX48SelfTestLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestLabWho: the log says of each name who asked for it, once for each look-up.
-func TestLabWho(t *testing.T) {
+// TestLogSaysWhoAsked: the log says of each name who asked for it, once for each look-up.
+func TestLogSaysWhoAsked(t *testing.T) {
 	w := confine(t, "ok.test\n*.cdn.test\n", lab.BoxOptions{})
 	ahead := w.audited("what the guard looked up ahead", func(e event) bool { return e.Kind == "dns" && e.Name == "ok.test" })
 	if ahead.By != "guard" || ahead.Comm != "" {

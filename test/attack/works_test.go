@@ -12,10 +12,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabWorksNames, everywhere)
+var _ = also(TestWorksNames, everywhere)
 
-// TestLabWorksNames: both families, both schemes, exact names and wildcards.
-func TestLabWorksNames(t *testing.T) {
+// TestWorksNames: both families, both schemes, exact names and wildcards.
+func TestWorksNames(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("cdn.test", "45.30.0.20", "2a0f:30::20")
 	l.DNS.SetAddrs("*.cdn.test", "45.30.0.21", "2a0f:30::21")
@@ -54,9 +54,9 @@ func TestLabWorksNames(t *testing.T) {
 	w.blocked("http", "http://sub.ok.test/")
 }
 
-var _ = also(TestLabWorksRotation, everywhere)
+var _ = also(TestWorksRotation, everywhere)
 
-func TestLabWorksRotation(t *testing.T) {
+func TestWorksRotation(t *testing.T) {
 	l := newLab(t)
 	first, second := netip.MustParseAddr("45.30.20.1"), netip.MustParseAddr("45.30.20.2")
 	l.DNS.Set("moving.test", lab.Answer{Addrs: []netip.Addr{first}, TTL: 1})
@@ -81,10 +81,10 @@ func TestLabWorksRotation(t *testing.T) {
 	w.works("loop", "-n", "300", "-c", "4", "-name", "moving.test", ":443")
 }
 
-var _ = also(TestLabWorksLongLived, everywhere)
+var _ = also(TestWorksLongLived, everywhere)
 
-// TestLabWorksLongLived: a connection outlives the lease that it began under.
-func TestLabWorksLongLived(t *testing.T) {
+// TestWorksLongLived: a connection outlives the lease that it began under.
+func TestWorksLongLived(t *testing.T) {
 	l := newLab(t)
 	first, second := netip.MustParseAddr("45.30.22.1"), netip.MustParseAddr("45.30.22.2")
 	l.DNS.Set("stream.test", lab.Answer{Addrs: []netip.Addr{first}, TTL: 1})
@@ -110,10 +110,10 @@ func TestLabWorksLongLived(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabWorksEntries, everywhere)
+var _ = also(TestWorksEntries, everywhere)
 
-// TestLabWorksEntries: each kind of entry opens what it says, and no more.
-func TestLabWorksEntries(t *testing.T) {
+// TestWorksEntries: each kind of entry opens what it says, and no more.
+func TestWorksEntries(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("ntp.ok.test", "45.30.30.1", "2a0f:30:30::1")
 	l.DNS.SetAddrs("git.ok.test", "45.30.30.2")
@@ -184,10 +184,10 @@ func sub(w *world, t *testing.T) *world {
 	return &c
 }
 
-var _ = also(TestLabWorksLocalhost, everywhere)
+var _ = also(TestWorksLocalhost, everywhere)
 
-// TestLabWorksLocalhost: the agent's own servers are its own affair.
-func TestLabWorksLocalhost(t *testing.T) {
+// TestWorksLocalhost: the agent's own servers are its own affair.
+func TestWorksLocalhost(t *testing.T) {
 	w := confine(t, nameless, lab.BoxOptions{})
 	for _, addr := range []string{"127.0.0.1:3000", "[::1]:3000", "127.4.5.6:3001", at(w.box.Addr4(), 3002), "[::]:3003"} {
 		t.Run(addr, func(t *testing.T) {
@@ -206,9 +206,9 @@ func TestLabWorksLocalhost(t *testing.T) {
 	w.sealed()
 }
 
-var _ = also(TestLabWorksManyConnections, everywhere)
+var _ = also(TestWorksManyConnections, everywhere)
 
-func TestLabWorksManyConnections(t *testing.T) {
+func TestWorksManyConnections(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
 	ok4, ok6 := named("ok.test")
 	w.works("idle", "-n", "200", "-hold", "200ms", at(ok4, 443))
@@ -217,11 +217,11 @@ func TestLabWorksManyConnections(t *testing.T) {
 	w.works("http", "-method", "POST", "-size", "4000000", "-timeout", "20s", "https://ok.test/upload")
 }
 
-var _ = also(TestLabWorksEngineDNS, everywhere)
+var _ = also(TestWorksEngineDNS, everywhere)
 
-// TestLabWorksEngineDNS: a user-defined network, whose names only the engine's
+// TestWorksEngineDNS: a user-defined network, whose names only the engine's
 // resolver knows.
-func TestLabWorksEngineDNS(t *testing.T) {
+func TestWorksEngineDNS(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("localai", "172.30.200.9")
 	w := confineIn(t, l, "ok.test\nlocalai:8080\n", lab.BoxOptions{DockerDNS: true})
@@ -233,11 +233,11 @@ func TestLabWorksEngineDNS(t *testing.T) {
 	w.sealed(port53) // the engine's resolver is in the box, and its own rules lead there
 }
 
-var _ = also(TestLabWorksSearchDomains, everywhere)
+var _ = also(TestWorksSearchDomains, everywhere)
 
-// TestLabWorksSearchDomains: with ndots a stub resolver asks for every name
+// TestWorksSearchDomains: with ndots a stub resolver asks for every name
 // below each search domain first; none of that reaches a server.
-func TestLabWorksSearchDomains(t *testing.T) {
+func TestWorksSearchDomains(t *testing.T) {
 	l := newLab(t)
 	l.DNS.SetAddrs("db.team.corp.test", "10.5.5.5")
 	w := confineIn(t, l, "ok.test\ndb.team.corp.test:5432 private\n", lab.BoxOptions{
@@ -260,9 +260,9 @@ func TestLabWorksSearchDomains(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabWorksWithoutIPv6, everywhere)
+var _ = also(TestWorksWithoutIPv6, everywhere)
 
-func TestLabWorksWithoutIPv6(t *testing.T) {
+func TestWorksWithoutIPv6(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
 	w.works("http", "https://ok.test/")
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.21")
@@ -278,10 +278,10 @@ func TestLabWorksWithoutIPv6(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabWorksRequired, everywhere)
+var _ = also(TestWorksRequired, everywhere)
 
-// TestLabWorksRequired: what the policy calls required is there from the start.
-func TestLabWorksRequired(t *testing.T) {
+// TestWorksRequired: what the policy calls required is there from the start.
+func TestWorksRequired(t *testing.T) {
 	w := confine(t, "api.anthropic.com required\nok.test\n", lab.BoxOptions{})
 	w.works("http", "-method", "POST", "-body", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"hello"}]}`, "https://api.anthropic.com/v1/messages")
 	l := newLab(t)
@@ -293,11 +293,11 @@ func TestLabWorksRequired(t *testing.T) {
 	}
 }
 
-var _ = also(TestLabWorksNewUpstream, everywhere)
+var _ = also(TestWorksNewUpstream, everywhere)
 
-// TestLabWorksNewUpstream: a reload that names other DNS servers has them asked,
+// TestWorksNewUpstream: a reload that names other DNS servers has them asked,
 // and the old ones no more.
-func TestLabWorksNewUpstream(t *testing.T) {
+func TestWorksNewUpstream(t *testing.T) {
 	w := confine(t, "ok.test\n*.cdn.test\n", lab.BoxOptions{})
 	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
 	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", []byte("dns:\n  upstream: [9.9.9.9]\n"), 0o644))

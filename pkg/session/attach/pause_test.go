@@ -8,7 +8,7 @@ import (
 )
 
 // A client that is put out as soon as it is connected comes back slower each time.
-func TestLabX52Pause(t *testing.T) {
+func TestLabCostlyScreenPauses(t *testing.T) {
 	a := &attachment{}
 	var pauses []string
 	for i := range 8 {
