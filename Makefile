@@ -101,13 +101,13 @@ test-unit:
 
 # One box between the lab's networks: what is allowed arrives, and nothing else does.
 test-spine: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -run '^Test(Allowed)?Works' ./test/attack
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 ./test/attack/spine
 
 # The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
 # beside them.
 # An earlier agent-init has left its files where they are (test/leftovers.sh).
 test-race: build
-	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^(TestContainer|TestMemory)' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/(test/attack|lab/scorecard|session/terminal|broker/judge)$$')
+	$(RACE) -exec $(CURDIR)/test/leftovers.sh -skip '^(TestContainer|TestMemory)' ./pkg/firewall ./test/session $$($(GO) list ./... | grep -vE '/test/attack/|/(lab/scorecard|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the checks of PID 1 start themselves a thousand times, a terminal's model and a request's judge belong to one goroutine each.
@@ -117,9 +117,9 @@ test-race: build
 test-lab-xtables-legacy: export AGENT_INIT_TEST_BACKEND = xtables-legacy
 test-lab-up: export AGENT_INIT_TEST_MODE = up
 test-lab-sidecar: export AGENT_INIT_TEST_MODE = sidecar
-# Of one package by itself, go prints a test's end when it comes.
+# One package after another: go prints a test's end when it comes, and PARALLEL is how many are under way.
 test-attack $(LAB): build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m ./test/attack
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 1 -parallel $(PARALLEL) -timeout 60m ./test/attack/...
 
 test-checks: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
@@ -130,7 +130,7 @@ test-checks: build
 stress: export AGENT_INIT_STRESS = 1
 stress: export AGENT_INIT_BIN = $(CURDIR)/bin/agent-init
 stress: build
-	$(GO) test -count=1 -timeout 120m -v ./test/attack
+	$(GO) test -count=1 -p 1 -timeout 120m -v ./test/attack/...
 	test/container.sh -run '^TestContainer$$/^faults$$' -v
 
 SOAK        ?= 2h
@@ -138,7 +138,7 @@ SOAK        ?= 2h
 # soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
 soak: build
 	AGENT_INIT_SOAK=$(SOAK) AGENT_INIT_SOAK_DIR=$(CURDIR)/bin/soak AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./test/attack
+		$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./test/attack/faults
 
 # Its picture and its figures into docs/stress.md.
 soak-docs:
@@ -222,7 +222,7 @@ scorecard: build
 corpus: build
 	@[ -n '$(CORPUS)' ] || { echo "usage: make corpus CORPUS=DIR, see docs/corpus.md" >&2; exit 64; }
 	AGENT_EGRESS_BENCH='$(abspath $(CORPUS))' AGENT_INIT_MUST_RUN=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -v -run '^TestCorpus$$' ./test/attack
+		$(GO) test -count=1 -v -run '^TestCorpus$$' ./test/attack/inspect
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude

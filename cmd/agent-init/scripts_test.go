@@ -10,7 +10,7 @@ import (
 // TestEveryCommandIsScripted: for each command that people use there is a script
 // that runs it, with its output or how it ends, see TestScripts.
 func TestEveryCommandIsScripted(t *testing.T) {
-	files, err := filepath.Glob("../../test/attack/testdata/script/*.console")
+	files, err := filepath.Glob("../../test/attack/record/testdata/*.console")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}

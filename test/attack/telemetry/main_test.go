@@ -1,0 +1,9 @@
+package telemetry
+
+import (
+	"testing"
+
+	"github.com/agent-init/agent-init/test/attack/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }
