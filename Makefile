@@ -7,12 +7,14 @@ ACTIONLINT   = v1.7.12
 MODULES      = internal/lab/cmd/bench internal/lab/pid1check
 LDFLAGS      = -s -w -funcalign=16 -X main.version=$(VERSION)
 GO          ?= go
+# test/run.sh has one that says how far it is.
+GOTEST      ?= $(GO) test
 TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
 LAB          = test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once. With more, some fail where processors are slow.
 PARALLEL    ?= $(shell nproc)
-RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
+RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
 PLACES      ?= docker compose devcontainer podman rootless kubernetes
@@ -97,11 +99,11 @@ test-prepare:
 
 # test-unit: the tests that need neither a network of their own nor other people's programs; as root, all of them run
 test-unit:
-	$(GO) test -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' $$($(GO) list ./... | grep -v /test/attack)
+	$(GOTEST) -vet=off -exec $(CURDIR)/test/leftovers.sh -skip '^Test(Kernel|Lab|Container|Memory|Peer)' $$($(GO) list ./... | grep -v /test/attack)
 
 # One box between the lab's networks: what is allowed arrives, and nothing else does.
 test-spine: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 ./test/attack/spine
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 ./test/attack/spine
 
 # The longest packages begin first. The packet filter's tests wait for most of their time: nothing would be left to run
 # beside them.
@@ -119,12 +121,12 @@ test-lab-up: export AGENT_INIT_TEST_MODE = up
 test-lab-sidecar: export AGENT_INIT_TEST_MODE = sidecar
 # One package after another: go prints a test's end when it comes, and PARALLEL is how many are under way.
 test-attack $(LAB): build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 1 -parallel $(PARALLEL) -timeout 60m ./test/attack/...
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -p 1 -parallel $(PARALLEL) -timeout 60m ./test/attack/...
 
 test-checks: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
-	$(GO) test -count=1 -run '^TestMemory' ./pkg/broker
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
+	$(GOTEST) -count=1 -run '^TestMemory' ./pkg/broker
 
 # stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: export AGENT_INIT_STRESS = 1
@@ -138,7 +140,7 @@ SOAK        ?= 2h
 # soak: a container at work for SOAK (2h) of real time, its guard killed every minute; samples and picture at bin/soak (needs root)
 soak: build
 	AGENT_INIT_SOAK=$(SOAK) AGENT_INIT_SOAK_DIR=$(CURDIR)/bin/soak AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./test/attack/faults
+		$(GO) test -count=1 -timeout 0 -v ./test/attack/faults
 
 # Its picture and its figures into docs/stress.md.
 soak-docs:
@@ -222,7 +224,7 @@ scorecard: build
 corpus: build
 	@[ -n '$(CORPUS)' ] || { echo "usage: make corpus CORPUS=DIR, see docs/corpus.md" >&2; exit 64; }
 	AGENT_EGRESS_BENCH='$(abspath $(CORPUS))' AGENT_INIT_MUST_RUN=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init \
-		$(GO) test -count=1 -v -run '^TestCorpus$$' ./test/attack/inspect
+		$(GO) test -count=1 -v ./test/attack/inspect
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude

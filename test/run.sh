@@ -24,7 +24,7 @@ engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d "${TMPDIR:-/tmp}/agent-init-test.XXXXXX")
 mkdir -p "$logs"
-rm -f "$logs"/*.{log,pid,times,result} "$logs"/{memory,taken,failures}
+rm -f "$logs"/*.{log,pid,times,result,progress} "$logs"/{memory,taken,failures}
 keep=${AGENT_INIT_TEST_LOGS:-}
 
 # Each target is a process group of its own, so that all of it can be ended.
@@ -74,26 +74,29 @@ watch() {
     for pid in "$logs"/*.pid; do
       [ -e "$pid" ] || continue
       target=$(basename "$pid" .pid)
-      running+="; $target: $(progress "$target" "$(cat "$pid" || true)")"
+      running+="; $target: $(progress "$target" || true)"
     done
     say "under way${running#;}"
   done
 }
 
-# progress TARGET PID: how many of its tests have passed, and what runs. Of several packages at once, go prints each when it
-# has ended; the programs of those that run are named.
+# progress TARGET: how many of its tests have passed, and what runs. Of scripts, the log says it.
 progress() {
-  local packages
-  packages=$(ps -s "$2" -o comm= 2>/dev/null | sed -n 's/\.test$//p' | sort -u | paste -sd' ' || true)
-  awk -v packages="$packages" '
+  if [ -s "$logs/$1.progress" ]; then
+    head -n 1 "$logs/$1.progress"
+    return
+  fi
+  awk '
     /^ *--- PASS: / { passed++ }
     /^ *--- FAIL: / { failed = failed " " $3 }
     /^=== (RUN|CONT) / { test = $3 }
     /^(ok|FAIL)\t/ { test = "" }
+    NF { last = $0 }
     END {
       printf "%d tests passed", passed
       if (failed != "") printf ", FAILED:%s", failed
-      if (packages != "") printf ", runs %s%s", packages, test == "" ? "" : " (" test ")"
+      if (test != "") printf ", runs %s", test
+      else printf ", says: %s", substr(last, 1, 100)
     }' "$logs/$1.log"
 }
 
@@ -112,7 +115,7 @@ run() {
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
   # What nohup, or a script's &, has this ignore would be ignored by all tests.
-  setsid env --default-signal make --no-print-directory "$1" </dev/null >"$logs/$1.log" 2>&1 &
+  AGENT_INIT_TEST_PROGRESS=$logs/$1.progress setsid env --default-signal make --no-print-directory "$1" </dev/null >"$logs/$1.log" 2>&1 &
   echo $! >"$logs/$1.pid"
   wait $! || rc=$?
   rm "$logs/$1.pid"
@@ -132,7 +135,9 @@ KEEP_ENGINE=1 AGENT_INIT_BIN=$PWD/bin/agent-init
 VERSION=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
 # -v is for the list of the slowest.
 GOFLAGS="$(go env GOFLAGS) -v"
-export KEEP_ENGINE AGENT_INIT_BIN VERSION GOFLAGS
+# It says how many of how many tests have ended.
+GOTEST="go run ./internal/lab/cmd/gotest"
+export KEEP_ENGINE AGENT_INIT_BIN VERSION GOFLAGS GOTEST
 watch &
 watching=$!
 (run test-prepare) &

@@ -28,6 +28,8 @@ const (
 	shutUsed   = 16 * time.Minute // and for ten minutes and two after the last answer, where something has connected
 )
 
+var _ = rig.Also(TestSoak, rig.Soaking)
+
 // TestSoak: time itself. A confined container works for as long as AGENT_INIT_SOAK says (2h), while its guard is killed
 // every minute, leases end, and names move. What is allowed works again soon after each kill. What is denied never
 // arrives. An address that a name has left is shut once its lease is over. And the keeper does not grow: the line that

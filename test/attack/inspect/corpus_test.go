@@ -20,6 +20,8 @@ import (
 	"github.com/agent-init/agent-init/test/attack/rig"
 )
 
+var _ = rig.Also(TestCorpus, rig.OfCorpus)
+
 // TestCorpus asks, as the agent, what the cases of a published corpus ask (docs/corpus.md), under three policies that
 // are made of it, and from a box that nobody sealed. The far side judges. A request has to arrive whole where the
 // policy allows it, and nothing of it where it doesn't; the table compares that with what the corpus expects.

@@ -22,6 +22,8 @@ const (
 	InUp                          // AGENT_INIT_TEST_MODE=up
 	InSidecar                     // AGENT_INIT_TEST_MODE=sidecar
 	UnderStress                   // AGENT_INIT_STRESS=1
+	Soaking                       // AGENT_INIT_SOAK is for how long
+	OfCorpus                      // AGENT_EGRESS_BENCH is where the corpus is
 
 	InModes    = InUp | InSidecar
 	Everywhere = OverXtables | InModes
@@ -32,7 +34,7 @@ var places = map[string]place{}
 
 // Also declares that a test runs in other places, too. It stands beside the test:
 //
-//	var _ = also(TestName, everywhere)
+//	var _ = rig.Also(TestName, everywhere)
 //
 // The packet filter's rules are other ones over xtables. What differs in up and beside a sidecar is where agent-init's
 // processes and files are, and who starts the agent. Parsers, the log and what the guard judges are the same
@@ -61,8 +63,10 @@ func here() (where place) {
 	default:
 		panic("AGENT_INIT_TEST_MODE=" + mode() + " is no mode")
 	}
-	if stress() {
-		where |= UnderStress
+	for name, is := range map[string]place{"AGENT_INIT_STRESS": UnderStress, "AGENT_INIT_SOAK": Soaking, "AGENT_EGRESS_BENCH": OfCorpus} {
+		if os.Getenv(name) != "" {
+			where |= is
+		}
 	}
 	return where
 }
@@ -72,35 +76,41 @@ func here() (where place) {
 func Main(m *testing.M) {
 	flag.Parse()
 	if where := here(); where != 0 {
+		first, _, _ := strings.Cut(flag.Lookup("test.run").Value.String(), "/")
+		fmt.Printf("%d tests run here\n", len(chosen(first, where)))
 		for _, name := range []string{"test.run", "test.list"} {
-			f := flag.Lookup(name)
-			if pattern := f.Value.String(); pattern != "" || name == "test.run" {
-				if err := f.Value.Set(narrow(pattern, where)); err != nil {
-					panic(err)
-				}
+			f := flag.Lookup(name).Value
+			if name == "test.list" && f.String() == "" {
+				continue
+			}
+			if err := f.Set(narrow(f.String(), where)); err != nil {
+				panic(err)
 			}
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// narrow is a pattern of tests that a pattern matches, and that run in all these places. What is behind a slash is
-// about subtests.
+// narrow is a pattern of the tests that a pattern chooses in these places. What is behind a slash is about subtests.
 func narrow(pattern string, where place) string {
 	first, below, slash := strings.Cut(pattern, "/")
-	matches := regexp.MustCompile(first)
-	var names []string
+	out := "^(" + strings.Join(chosen(first, where), "|") + ")$"
+	if slash {
+		out += "/" + below
+	}
+	return out
+}
+
+// chosen are the tests that a pattern matches, and that run in all these places.
+func chosen(pattern string, where place) (names []string) {
+	matches := regexp.MustCompile(pattern)
 	for name, declared := range places {
 		if declared&where == where && matches.MatchString(name) {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	out := "^(" + strings.Join(names, "|") + ")$"
-	if slash {
-		out += "/" + below
-	}
-	return out
+	return names
 }
 
 // mode is how the boxes of the lab are confined: AGENT_INIT_TEST_MODE, "up" or
