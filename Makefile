@@ -125,7 +125,7 @@ test-attack $(LAB): build
 
 test-checks: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
 	$(GOTEST) -count=1 -run '^TestMemory' ./pkg/broker
 
 # stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
