@@ -25,10 +25,9 @@ export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
 
-## build: the static binaries, at bin/agent-init and bin/agent-init-exporter
+## build: the static binary, at bin/agent-init
 build:
 	$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init ./cmd/agent-init
-	$(GO) build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(CURDIR)/bin/agent-init-exporter .
 
 # Where there are no containers but in an engine's virtual machine.
 HOSTS        = darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
@@ -47,10 +46,7 @@ release: man host
 	@rm -rf bin/release && mkdir -p bin/release
 	@for arch in amd64 arm64; do \
 		GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init-$$arch ./cmd/agent-init && \
-		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch && \
-		GOOS=linux GOARCH=$$arch $(GO) build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' \
-			-o $(CURDIR)/bin/agent-init-exporter-$$arch . && \
-		cp bin/agent-init-exporter-$$arch bin/release/agent-init-exporter-linux-$$arch || exit 1; \
+		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch || exit 1; \
 	done
 	@cp bin/host/* bin/release/
 	@tar -C bin --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - man completions | gzip -9n >bin/release/agent-init-man-completions.tar.gz
@@ -78,7 +74,7 @@ test:
 ## test-all: what finds our faults: attacks over each packet filter and in each mode, races, containers, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-places test-container test-attack "test-gvisor lint test-exporter" test-race \
+	@test/run.sh 3 test-places test-container test-attack "test-gvisor lint" test-race \
 		test-checks test-lab-xtables-legacy test-lab-up test-lab-sidecar
 test-all: export PLACES = docker devcontainer
 
@@ -86,13 +82,6 @@ test-all: export PLACES = docker devcontainer
 test-release: export PARALLEL = 2
 test-release:
 	@test/run.sh 2 test-places "test-agents test-images"
-
-# test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
-test-exporter:
-	cd cmd/agent-init-exporter && CGO_ENABLED=1 $(GO) test -race -count=1 ./...
-
-test-otel: build
-	cd test/otelcheck && AGENT_INIT_EXPORTER_BIN=$(CURDIR)/bin/agent-init-exporter AGENT_INIT_EXPORTER_VERSION=$(VERSION) $(GO) test -count=1 -timeout 60m -v ./...
 
 test-prepare:
 	@test/prepare.sh $(PREPARE)
@@ -181,7 +170,7 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	GOARCH=arm64 $(GO) vet ./pkg/privdrop # the one package that differs; test-images builds the rest for it
 	@$(MAKE) --no-print-directory host HOSTS='darwin-arm64 windows-amd64'
 	$(TOOLS)/staticcheck ./...
-	@for m in cmd/agent-init-exporter $(MODULES); do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done
 	shellcheck $$(git ls-files '*.sh' '*.bash' ':!:cmd/agent-init/testdata/migrating') .ci/run
 	shellcheck -o check-set-e-suppressed,check-extra-masked-returns test/*.sh test/places/*.sh images/*.sh .ci/run
 	$(TOOLS)/actionlint
@@ -267,5 +256,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
+.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-claude test-devcontainer test-prepare test-unit test-race $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

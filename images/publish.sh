@@ -19,9 +19,7 @@ fail() {
 if [ $# -ne 2 ] || [ -z "$1" ] || [ -z "$2" ]; then fail "usage: publish.sh REGISTRY VERSION"; fi
 registry=$1 version=$2
 for arch in amd64 arm64; do
-	for program in agent-init agent-init-exporter; do
-		[ -x "bin/$program-$arch" ] || fail "bin/$program-$arch is missing: run make release"
-	done
+	[ -x "bin/agent-init-$arch" ] || fail "bin/agent-init-$arch is missing: run make release"
 done
 metadata=$(mktemp)
 trap 'rm "$metadata"' EXIT

@@ -12,19 +12,13 @@ mkdir -p "$context/base/bin" "$context/base/images"
 cp images/agent.sh images/shell.bash "$context/base/images"
 for arch in amd64 arm64; do
 	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
-	CGO_ENABLED=0 GOARCH=$arch go build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-exporter-$arch" .
 done
 processor=$(uname -m)
 case $processor in
 aarch64) machine=arm64 other=x86_64 ;;
 *) machine=amd64 other=aarch64 ;;
 esac
-# Both of one version, or agent-init would refuse the exporter.
-for program in agent-init agent-init-exporter; do
-	built=${AGENT_INIT_BIN:+${AGENT_INIT_BIN%/*}/$program}
-	[ -e "$built" ] || built=$context/base/bin/$program-$machine
-	cp "$built" "$context/base/bin/$program"
-done
+cp "${AGENT_INIT_BIN:-$context/base/bin/agent-init-$machine}" "$context/base/bin/agent-init"
 
 use_engine
 

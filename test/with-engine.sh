@@ -18,11 +18,6 @@ base_context() {
 	mkdir -p "$1/images"
 	cp images/agent.sh images/shell.bash "$1/images"
 	binary_at "$1/bin/agent-init"
-	if [ -n "${AGENT_INIT_BIN:-}" ] && [ -e "${AGENT_INIT_BIN%/*}/agent-init-exporter" ]; then
-		cp "${AGENT_INIT_BIN%/*}/agent-init-exporter" "$1/bin/agent-init-exporter"
-	else
-		CGO_ENABLED=0 go build -C cmd/agent-init-exporter -trimpath -ldflags='-s -w -funcalign=16' -o "$1/bin/agent-init-exporter" .
-	fi
 }
 
 # binary_at puts the binary under test where it says.

@@ -28,7 +28,7 @@ var levels = [][]string{
 	{"internal/approval", "internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container", "internal/mcp"},
 	{"internal/guard", "internal/broker", "internal/window", "internal/inspect", "internal/top", "internal/detect", "internal/launch"},
 	{"internal/keeper", "internal/report"},
-	{"cmd/agent-init", "cmd/agent-init-host", "cmd/agent-init-exporter"},
+	{"cmd/agent-init", "cmd/agent-init-host"},
 }
 
 // never are the packages that those in front of them may not import, whatever their level.

@@ -88,7 +88,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if overTLS(ups) && !g.rooted {
 		return errRootless
 	}
-	if err := cmp.Or(g.resolver.SetUpstreams(ups), g.routes.adopt(p, ups), g.collector.adopt(p, ups)); err != nil {
+	if err := cmp.Or(g.resolver.SetUpstreams(ups), g.routes.adopt(p, ups)); err != nil {
 		return err
 	}
 	g.policy.Store(p)

@@ -23,7 +23,7 @@ import (
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	err := drops.Read(ctx, os.NewFile(fdDrops, "drops"), func(d drops.Drop) {
-		e := dropEvent(d, g.broker, g.exporter)
+		e := dropEvent(d, g.broker)
 		if e.Asker == audit.Agent && !g.probing.tries("", d.Dst.Addr()) {
 			g.drops.Add(1)
 		}
@@ -36,7 +36,7 @@ func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 }
 
 // dropEvent names no process: the socket of a refused connection is gone by then. A uid of 0 is nobody's.
-func dropEvent(d drops.Drop, brokerUID, exporterUID uint32) audit.Event {
+func dropEvent(d drops.Drop, brokerUID uint32) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
 		Proto: cmp.Or(protocols[d.Proto], strconv.Itoa(int(d.Proto))), Reason: "no entry allows this address and port",
@@ -53,9 +53,6 @@ func dropEvent(d drops.Drop, brokerUID, exporterUID uint32) audit.Event {
 		e.UID = &uid
 		if uid != 0 && uid == brokerUID {
 			e.Asker, e.Reason = audit.ByBroker, "no route leads there"
-		}
-		if uid != 0 && uid == exporterUID {
-			e.Asker, e.Reason = audit.ByExporter, "not the collector of telemetry"
 		}
 	}
 	return e

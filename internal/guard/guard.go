@@ -43,15 +43,12 @@ type guard struct {
 	health   resolver.Health // of its servers
 	routes   routes          // the hosts of the broker's
 
-	collector routes // of the exporter's
-
-	gate     *gateway.Server
-	broker   uint32 // its uid; 0: there is none
-	exporter uint32 // likewise
-	known    *known
-	holds    *holds
-	agent    uint32 // its uid
-	probing  probing
+	gate    *gateway.Server
+	broker  uint32 // its uid; 0: there is none
+	known   *known
+	holds   *holds
+	agent   uint32 // its uid
+	probing probing
 
 	tunnelled func() error // receives connections by the upstream proxy; nil: there is no broker
 	log       *slog.Logger
@@ -131,7 +128,7 @@ func Run(ctx context.Context) error {
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	g := &guard{
 		log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(),
+		broker: c.BrokerUID, agent: c.AgentUID, holds: newHolds(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
@@ -174,9 +171,8 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
 	}
-	g.resolveWith(&g.routes, rc, wire.ForBroker, audit.ByBroker, brokers)
-	g.resolveWith(&g.collector, rc, wire.ForExporter, audit.ByExporter, exporters)
-	if err := cmp.Or(g.routes.adopt(g.policy.Load(), ups), g.collector.adopt(g.policy.Load(), ups)); err != nil {
+	g.resolveRoutes(rc)
+	if err := g.routes.adopt(g.policy.Load(), ups); err != nil {
 		return err
 	}
 	gc := gateway.Config{

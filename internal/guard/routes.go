@@ -14,40 +14,32 @@ import (
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
-// routes resolves the hosts of the broker's routes, and inspected names, or the exporter's collector: by a policy of their
-// own, into leases of their own. Only the keeper asks it, and no socket leads there. Where that policy has never been,
-// there is nothing of it.
+// routes resolves the hosts of the broker's routes, and inspected names: by a policy of their own, into leases of their
+// own. Only the keeper asks it, and no socket leads there. Where that policy has never been, there is nothing of it.
 type routes struct {
-	of     func(*policy.Policy) *policy.Policy
 	config resolver.Config
 	server atomic.Pointer[resolver.Server]
 }
 
-func brokers(p *policy.Policy) *policy.Policy   { return p.Broker }
-func exporters(p *policy.Policy) *policy.Policy { return p.Exporter }
-
-// resolveWith makes r like, but for whom of says.
-func (g *guard) resolveWith(r *routes, like resolver.Config, flag uint8, asker audit.Asker, of func(*policy.Policy) *policy.Policy) {
+// resolveRoutes makes the routes' resolver like the agent's, but for the broker.
+func (g *guard) resolveRoutes(like resolver.Config) {
 	c := like
 	none := new(policy.Policy)
 	c.Policy = func() *policy.Policy {
-		if own := of(g.policy.Load()); own != nil {
+		if own := g.policy.Load().Broker; own != nil {
 			return own
 		}
 		return none
 	}
-	c.Admit = g.admitFor(flag)
+	c.Admit = g.admitFor(wire.ForBroker)
 	c.Record = func(e audit.Event) {
-		if asker == audit.ByExporter && e.Verdict == audit.Allow {
-			return // it would be one more event to send, for each that is sent
-		}
-		e.Asker = asker
+		e.Asker = audit.ByBroker
 		like.Record(e)
 	}
 	c.Find, c.FindAllowed, c.Aside = audit.Nobody, audit.Nobody, func(string) bool { return false }
-	// What is not leased is of no use to either. A name below a wildcard has been paid for when the agent asked for it.
+	// What is not leased is of no use to it. A name below a wildcard has been paid for when the agent asked for it.
 	c.Monitor, c.Spend = false, nil
-	r.of, r.config = of, c
+	g.routes.config = c
 }
 
 // adopt is called before p is the guard's policy.
@@ -56,7 +48,7 @@ func (r *routes) adopt(p *policy.Policy, ups []policy.Upstream) error {
 	switch {
 	case s != nil:
 		return s.SetUpstreams(ups)
-	case r.of(p) == nil:
+	case p.Broker == nil:
 		return nil
 	}
 	r.config.Upstreams = ups
@@ -105,11 +97,7 @@ const resolveTime = 4 * time.Second
 func (g *guard) resolveFor(ctx context.Context, m wire.Message) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	of := &g.routes
-	if m.Flag == wire.ForExporter {
-		of = &g.collector
-	}
-	addrs, ttl, err := of.lookup(ctx, m.Name)
+	addrs, ttl, err := g.routes.lookup(ctx, m.Name)
 	reply := wire.Message{Op: wire.OpResolve, ID: m.ID, Err: err != nil, Addrs: addrs[:min(len(addrs), wire.MaxLeaseAddrs)], TTL: ttl}
 	if err != nil {
 		reply.Text = wire.PlainText(err.Error())

@@ -66,7 +66,7 @@ func TestRoutes(t *testing.T) {
 	at, asked := nameserver(t)
 	events := make(chan audit.Event, 100)
 	ups := []policy.Upstream{{Addr: at}}
-	g.resolveWith(&g.routes, resolver.Config{Record: func(e audit.Event) { events <- e }, Monitor: true, Log: g.log}, wire.ForBroker, audit.ByBroker, brokers)
+	g.resolveRoutes(resolver.Config{Record: func(e audit.Event) { events <- e }, Monitor: true, Log: g.log})
 	adopt := func(text string) {
 		t.Helper()
 		p := parsed(t, text)
@@ -138,7 +138,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestDropEvent: what is refused to the broker or the exporter is not taken for the agent's.
+// TestDropEvent: what is refused to the broker is not taken for the agent's.
 func TestDropEvent(t *testing.T) {
 	d := drops.Drop{Proto: 6, Dst: netip.MustParseAddrPort("45.30.0.9:443"), UID: 64902}
 	for _, tt := range []struct {
@@ -148,10 +148,10 @@ func TestDropEvent(t *testing.T) {
 		want   audit.Asker
 	}{
 		{"agent-init", 64902, 64902, audit.ByBroker}, {"agent-init", 1000, 64902, audit.Agent}, {"agent-init", 64902, 0, audit.Agent},
-		{"agent-init", 64903, 64902, audit.ByExporter}, {"agent-init", 0, 0, audit.Agent}, {"agent-init", -1, 64902, audit.Agent}, {drops.InboundPrefix, -1, 64902, audit.ByOutside},
+		{"agent-init", 0, 0, audit.Agent}, {"agent-init", -1, 64902, audit.Agent}, {drops.InboundPrefix, -1, 64902, audit.ByOutside},
 	} {
 		d.Prefix, d.UID = tt.prefix, tt.uid
-		if e := dropEvent(d, tt.broker, 64903); e.Asker != tt.want {
+		if e := dropEvent(d, tt.broker); e.Asker != tt.want {
 			t.Errorf("%+v: %+v", tt, e)
 		}
 	}

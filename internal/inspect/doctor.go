@@ -111,7 +111,6 @@ var checks = []struct {
 	{"broker", checkBroker},
 	{"inspected", checkInspected},
 	{"proxy", checkProxy},
-	{"telemetry", checkTelemetry},
 	{"inbound", func(d *Diagnosis, p patient) string { // servers of the agent's that nobody outside reaches
 		for _, port := range p.listens {
 			if r := explainInbound(port, p.inbound, p.listens); !r.Allowed {

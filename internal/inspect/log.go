@@ -275,8 +275,6 @@ func processOf(e audit.Event) string {
 		return "the self-test"
 	case e.Asker == audit.ByBroker:
 		return "the broker"
-	case e.Asker == audit.ByExporter:
-		return "the exporter"
 	case e.Asker == audit.ByOutside:
 		return "somebody outside"
 	case e.Comm != "":

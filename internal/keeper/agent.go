@@ -17,7 +17,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -106,7 +105,7 @@ func (a *agent) sessionHost(term string) window.Host {
 	s := a.status()
 	return window.Host{
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity,
-		Taken:        []uint32{a.guardUID, s.Broker.UID, s.Telemetry.UID},
+		Taken:        []uint32{a.guardUID, s.Broker.UID},
 		SignalTarget: a.config.SignalTarget,
 		Name:         a.config.SessionName, Term: term, Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
@@ -135,9 +134,6 @@ func (a *agent) spec() privdrop.Spec {
 	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings
 	maps.Copy(env, settings.Env)
 	a.broker.dress(env)
-	if settings.Telemetry.Environment { // they are agent-init's, and one of them holds a secret
-		maps.DeleteFunc(env, func(name, _ string) bool { return policy.TelemetryVariable(name) })
-	}
 	s := a.status()
 	if open := s.Open(); open != "" {
 		signOfOpen(env, open)

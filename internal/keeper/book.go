@@ -157,7 +157,6 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	k.broker.push()
 	k.book.publishRoutes()
 	k.publishServers(next.policy)
-	k.exporter.push()
 	return taken, nil
 }
 

@@ -72,7 +72,6 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	stage.Settle() // only now: the self-test takes threads as well, and there may be few
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
-	k.exporter.begin()
 	approvals := newApprovals(k)
 	k.book.notifier.begin(newErrands(k, approvals), k.guard.decided)
 	// Whoever hears that it is ready finds everything in its place.
@@ -266,7 +265,7 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 		noRoutes = insideGVisor
 	}
 	judge := func(p *policy.Policy) error {
-		return cmp.Or(b.judgeProxy(p, at.inside, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
+		return cmp.Or(b.judgeProxy(p, at.inside, at.reduced), at.servers.judge(p))
 	}
 	if l.book, err = b.readFirst(at.servers, judge, noRoutes); err != nil {
 		return l, err
@@ -274,7 +273,7 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if err := askable(l.book.policy()); err != nil {
 		return l, err
 	}
-	if err := stage.ForgetVariables(append(variables(l.book.policy().Settings.Broker), ofTelemetry(l.book.policy(), b.config.Environ)...)); err != nil {
+	if err := stage.ForgetVariables(variables(l.book.policy().Settings.Broker)); err != nil {
 		b.log.Warn("taking credentials out of the environment", "error", err)
 	}
 	if b.config.Monitor {
@@ -316,9 +315,6 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
 	} else if f.broker, err = f.another("the broker"); err != nil {
 		return f, err
-	}
-	if l.book.policy().Exporter != nil {
-		f.exporter, err = f.another("the exporter")
 	}
 	return f, err
 }
@@ -368,11 +364,6 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 		}
 		out.agent.broker = out.broker
 	}
-	if h.exporter.uid != 0 {
-		if out.exporter, err = newExporterKeeper(ctx, b, out); err != nil {
-			return guarded{}, err
-		}
-	}
 	g.service.Begin()
 	b.atEnd(func() error { g.service.Stop(0); return nil }) // with the last that it has to report
 	if out.broker != nil {
@@ -384,8 +375,8 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 
 func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	k := &keeper{
-		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity(), g.exporter.identity()),
-		guard: g.guard, broker: g.broker, exporter: g.exporter, agent: g.agent, doors: g.doors,
+		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity()),
+		guard: g.guard, broker: g.broker, agent: g.agent, doors: g.doors,
 	}
 	k.agent.decide = k.serveControl
 	plan, err := k.rules.plan(k.book.now())

@@ -261,7 +261,7 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 		wire.OpKeep:   k.keepLogin,
 		wire.OpTunnel: func(m, reply wire.Message) wire.Message { return k.guard.leases.tunnel(ctx, m, reply) },
 		wire.OpLookup: func(m, reply wire.Message) wire.Message {
-			return k.guard.lookup(ctx, firewall.Broker, &k.lookups, m, reply)
+			return k.guard.lookup(ctx, &k.lookups, m, reply)
 		},
 	}
 	a.last = firewall.LastConnection

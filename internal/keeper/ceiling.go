@@ -66,9 +66,6 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 		if err != nil {
 			return err
 		}
-		if k.rules.exporter.uid == 0 {
-			p.Exporter = nil // that it may send from now on takes a new start
-		}
 		taken, err = k.adoptFiles(ctx, &old, p)
 		return err
 	}

@@ -65,7 +65,7 @@ func newErrands(k *keeper, a *approvals) *errands {
 	e := &errands{base: k.base, book: k.book, approvals: a, broker: k.broker, queue: make(chan notification, errandsWait), busy: make(chan struct{}, 1), pace: budget.Pace{Burst: errandBurst, Every: errandEvery}}
 	e.taken = func() []uint32 {
 		s := k.status()
-		return []uint32{k.agent.identity.UID, s.Guard.UID, s.Broker.UID, s.Telemetry.UID, s.Session.UID}
+		return []uint32{k.agent.identity.UID, s.Guard.UID, s.Broker.UID, s.Session.UID}
 	}
 	return e
 }

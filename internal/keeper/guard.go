@@ -67,7 +67,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.told = stage.GuardConfig{
 		Ephemeral: ephemeralPorts(),
 		Families:  len(g.sockets.files) / stage.SocketsPerFamily,
-		LogLevel:  b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, ExporterUID: h.exporter.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine, Elsewhere: h.inside != nil, Own: h.inside.answers(),
+		LogLevel:  b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine, Elsewhere: h.inside != nil, Own: h.inside.answers(),
 	}
 	g.keep(guardPatience, wire.MaxText, g.spawn, g.serve)
 	return g, nil

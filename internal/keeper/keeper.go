@@ -6,7 +6,7 @@
 //   - book: the policy in force, with the grants on top of it;
 //   - leases: who holds which address until when, and the way of that into the kernel;
 //   - rules: the plan, as the kernel is to hold it;
-//   - children: guardKeeper, with the guard, brokerKeeper, with the broker, exporterKeeper, with the exporter, and agent,
+//   - children: guardKeeper, with the guard, brokerKeeper, with the broker, and agent,
 //     with the agent and its session;
 //   - publisher: the status, the files that others read, and the audit log.
 //
@@ -80,14 +80,11 @@ func (b *base) close() {
 // internal/wire, judged by its own copy of the policy.
 type keeper struct {
 	*base
-	book   *book
-	leases *leases
-	rules  *rules
-	guard  *guardKeeper
-	broker *brokerKeeper // nil: there was nothing for it at the start
-
-	exporter *exporterKeeper // likewise
-
+	book    *book
+	leases  *leases
+	rules   *rules
+	guard   *guardKeeper
+	broker  *brokerKeeper // nil: there was nothing for it at the start
 	agent   *agent
 	doors   doors
 	proving sync.Mutex // one self-test, or change of the phase, at a time

@@ -72,8 +72,6 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	switch {
 	case m.Flag == wire.ForBroker:
 		ledger = l.books.Of(firewall.Broker)
-	case m.Flag == wire.ForExporter:
-		ledger = l.books.Of(firewall.Exporter)
 	case !l.spent(m.Name, (*budget.Budget).Has):
 		return reply
 	}

@@ -14,9 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // lent are loopback sockets that the keeper holds, and lends to each process of a service, so that the ports stay
@@ -162,30 +159,6 @@ func openBrokerSockets(ctx context.Context, hosts ...string) (*brokerSockets, er
 		}
 	}
 	return nil, err
-}
-
-// scrapeSockets are what the exporter is asked for metrics at, from outside.
-type scrapeSockets struct {
-	lent
-	at []netip.AddrPort
-}
-
-func openScrapeSockets(ctx context.Context, t policy.Telemetry) (*scrapeSockets, error) {
-	s := &scrapeSockets{}
-	for _, at := range t.ScrapedAt() {
-		l, err := plainTCP().Listen(ctx, "tcp"+familyOf(at.Addr()), at.String())
-		switch {
-		case err != nil && at.Addr() == netip.IPv6Unspecified() && noAddress(err): // this machine has none of that family
-			continue
-		case err != nil:
-			return nil, fault.New(fault.Policy, "name an address of the container, and a port from 1024 on that nobody listens at", "telemetry.prometheus: %w", err)
-		}
-		s.at = append(s.at, at)
-		if err := s.take(l); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
 }
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }

@@ -80,7 +80,6 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 			published = k.publishLeasesInTurn(published)
 			k.watchFiles(ctx)
 			k.broker.watch()
-			k.exporter.note()
 			answers.look(ctx)
 		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
@@ -90,7 +89,6 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 				_ = k.reload(ctx) // its error is in the log and the status
 			}
 			k.payCuts(ctx)
-			k.exporter.watch()
 		}
 	}
 }

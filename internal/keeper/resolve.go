@@ -14,9 +14,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// The broker asks the keeper for the addresses of a host of its routes, or of an inspected name, and the exporter for
-// those of its collector. The keeper has the guard resolve it. Nothing that any of them says is believed: the name has to
-// be in the keeper's own policy of who asks, and of the addresses, those are handed on that its ledger has by then.
+// The broker asks the keeper for the addresses of a host of its routes, or of an inspected name. The keeper has the guard
+// resolve it. Nothing that either of them says is believed: the name has to be in the keeper's own policy of the broker,
+// and of the addresses, those are handed on that its ledger has by then.
 
 // resolveTime is how long the guard may take.
 const resolveTime = 5 * time.Second
@@ -24,26 +24,18 @@ const resolveTime = 5 * time.Second
 // resolvedAtOnce bounds what the guard has not answered yet.
 const resolvedAtOnce = 64
 
-// ownOf is the policy of what h reaches, nil if that is nothing.
-func ownOf(p *policy.Policy, h firewall.Holder) *policy.Policy {
-	if h == firewall.Exporter {
-		return p.Exporter
-	}
-	return p.Broker
-}
-
-// lookup has the guard resolve a host that h reaches by its own policy, which leases the addresses to h.
-func (g *guardKeeper) lookup(ctx context.Context, h firewall.Holder, pace *budget.Pace, m, reply wire.Message) wire.Message {
-	own := ownOf(g.book.policy(), h)
+// lookup has the guard resolve a host that the broker reaches by its own policy, which leases the addresses to it.
+func (g *guardKeeper) lookup(ctx context.Context, pace *budget.Pace, m, reply wire.Message) wire.Message {
+	own := g.book.policy().Broker
 	switch {
 	case own == nil || !own.Lookup(m.Name).Allowed:
-		reply.Err, reply.Text = true, map[firewall.Holder]string{firewall.Broker: "no route leads there", firewall.Exporter: "not the collector of telemetry"}[h]
+		reply.Err, reply.Text = true, "no route leads there"
 		return reply
 	case !pace.Take(time.Now()):
 		reply.Err, reply.Text = true, "too many questions"
 		return reply
 	}
-	addrs, ttl, err := g.resolve(ctx, h, m.Name)
+	addrs, ttl, err := g.resolve(ctx, m.Name)
 	if err != nil {
 		reply.Err, reply.Text = true, wire.PlainText(err.Error())
 		return reply
@@ -52,25 +44,25 @@ func (g *guardKeeper) lookup(ctx context.Context, h firewall.Holder, pace *budge
 	return reply
 }
 
-// resolve returns the addresses that h may reach the host by now, and for how long. While the guard has no answer, those
-// are returned that an earlier one has leased.
-func (g *guardKeeper) resolve(ctx context.Context, h firewall.Holder, host string) ([]netip.Addr, time.Duration, error) {
-	own := ownOf(g.book.policy(), h)
+// resolve returns the addresses that the broker may reach the host by now, and for how long. While the guard has no answer,
+// those are returned that an earlier one has leased.
+func (g *guardKeeper) resolve(ctx context.Context, host string) ([]netip.Addr, time.Duration, error) {
+	own := g.book.policy().Broker
 	if own == nil {
-		return nil, 0, errors.New("there is nothing that the " + h.String() + " reaches")
+		return nil, 0, errors.New("there is nothing that the broker reaches")
 	}
 	if addrs := byItself(own, host); len(addrs) > 0 {
 		return addrs, time.Minute, nil
 	}
 	match := own.Lookup(host)
 	if !match.Allowed {
-		return nil, 0, fmt.Errorf("%q is nothing that the %v reaches", host, h)
+		return nil, 0, fmt.Errorf("%q is nothing that the broker reaches", host)
 	}
 	name := match.Name
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	m, err := g.askToResolve(ctx, h, name)
-	open, left := g.leases.books.Of(h).Open(name)
+	m, err := g.askToResolve(ctx, name)
+	open, left := g.leases.books.Of(firewall.Broker).Open(name)
 	if err != nil {
 		if len(open) > 0 {
 			return open, min(left, time.Second), nil
@@ -98,17 +90,13 @@ func byItself(own *policy.Policy, host string) []netip.Addr {
 }
 
 // askToResolve waits for the guard as long as ctx says.
-func (g *guardKeeper) askToResolve(ctx context.Context, h firewall.Holder, host string) (wire.Message, error) {
+func (g *guardKeeper) askToResolve(ctx context.Context, host string) (wire.Message, error) {
 	select {
 	case g.resolving <- struct{}{}:
 	case <-ctx.Done():
 		return wire.Message{}, errors.New("the guard does not answer")
 	}
-	flag := uint8(wire.ForBroker)
-	if h == firewall.Exporter {
-		flag = wire.ForExporter
-	}
-	answer, _, err := g.ask(wire.Message{Op: wire.OpResolve, Flag: flag, Name: host}, nil)
+	answer, _, err := g.ask(wire.Message{Op: wire.OpResolve, Name: host}, nil)
 	if answer == nil {
 		<-g.resolving
 		return wire.Message{}, err

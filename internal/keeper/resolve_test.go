@@ -73,7 +73,7 @@ func TestResolve(t *testing.T) {
 		"a.example.com": "", "evil.example": "", "10.0.0.8": "", "169.254.169.254": "", "localhost": "", "127.0.0.1": "", "": "", "anthropic.com": "",
 		"x.api.anthropic.com": "", "*.anthropic.com": "",
 	} {
-		got, _, err := g.resolve(t.Context(), firewall.Broker, host)
+		got, _, err := g.resolve(t.Context(), host)
 		if (err == nil) != (want != "") || want != "" && !slices.Equal(got, addrs(want)) {
 			t.Errorf("%s: %v, %v", host, got, err)
 		}
@@ -81,7 +81,7 @@ func TestResolve(t *testing.T) {
 	if n := asked.Load(); n > 0 {
 		t.Errorf("the guard was asked %d times for what is no route's", n)
 	}
-	if got, _, err := g.resolve(t.Context(), firewall.Broker, "api.anthropic.com"); err == nil {
+	if got, _, err := g.resolve(t.Context(), "api.anthropic.com"); err == nil {
 		t.Errorf("the guard's word alone is taken: %v", got)
 	}
 	lease := func(h firewall.Holder, addr string) {
@@ -93,21 +93,21 @@ func TestResolve(t *testing.T) {
 	lease(firewall.Agent, "45.30.0.9")
 	lease(firewall.Broker, "45.30.0.1")
 	lease(firewall.Broker, "45.30.0.2")
-	got, left, err := g.resolve(t.Context(), firewall.Broker, "API.anthropic.com.")
+	got, left, err := g.resolve(t.Context(), "API.anthropic.com.")
 	if err != nil || !slices.Equal(got, addrs("45.30.0.1")) || left > time.Minute || left < 50*time.Second {
 		t.Errorf("leased: %v for %v, %v", got, left, err)
 	}
 	// A guard that can't tell ends nothing that is leased.
 	said.Store(&wire.Message{Err: true, Text: "no upstream answered\x1b[2J"})
-	if got, left, err := g.resolve(t.Context(), firewall.Broker, "api.anthropic.com"); err != nil || len(got) != 2 || left > time.Second {
+	if got, left, err := g.resolve(t.Context(), "api.anthropic.com"); err != nil || len(got) != 2 || left > time.Second {
 		t.Errorf("leased still: %v for %v, %v", got, left, err)
 	}
 	g.leases.books.Of(firewall.Broker).RevokeName("api.anthropic.com")
-	if got, _, err := g.resolve(t.Context(), firewall.Broker, "api.anthropic.com"); err == nil || !strings.Contains(err.Error(), "no upstream answered?") {
+	if got, _, err := g.resolve(t.Context(), "api.anthropic.com"); err == nil || !strings.Contains(err.Error(), "no upstream answered?") {
 		t.Errorf("revoked: %v, %v", got, err)
 	}
 	g.book.present.Store(&inForce{policy: parsePolicy(t, "")})
-	if got, _, err := g.resolve(t.Context(), firewall.Broker, "10.0.0.7"); err == nil {
+	if got, _, err := g.resolve(t.Context(), "10.0.0.7"); err == nil {
 		t.Errorf("without a route: %v", got)
 	}
 }
@@ -129,7 +129,7 @@ func TestResolveUnanswered(t *testing.T) {
 	failed := make(chan error, 2*resolvedAtOnce)
 	for range 2 * resolvedAtOnce {
 		go func() {
-			_, _, err := g.resolve(brief, firewall.Broker, "api.anthropic.com")
+			_, _, err := g.resolve(brief, "api.anthropic.com")
 			failed <- err
 		}()
 	}
@@ -146,7 +146,7 @@ func TestResolveUnanswered(t *testing.T) {
 	ours, theirs := channelPair(t)
 	g.begun(ours)
 	go func() {
-		_, _, err := g.resolve(t.Context(), firewall.Broker, "api.anthropic.com")
+		_, _, err := g.resolve(t.Context(), "api.anthropic.com")
 		waiting <- err
 	}()
 	if _, _, err := theirs.Receive(); err != nil {
@@ -157,7 +157,7 @@ func TestResolveUnanswered(t *testing.T) {
 	if err := <-waiting; err == nil || time.Since(begun) > resolveTime/2 {
 		t.Errorf("after %v: %v", time.Since(begun), err)
 	}
-	if got, _, err := g.resolve(t.Context(), firewall.Broker, "api.anthropic.com"); err == nil || !strings.Contains(err.Error(), "no process") {
+	if got, _, err := g.resolve(t.Context(), "api.anthropic.com"); err == nil || !strings.Contains(err.Error(), "no process") {
 		t.Errorf("without a guard: %v, %v", got, err)
 	}
 	for i := range resolvedAtOnce { // each is given back, if not at this very moment

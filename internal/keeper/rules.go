@@ -52,9 +52,6 @@ type rules struct {
 	own     bool     // names are answered with the gateway's own addresses
 	broker  identity // of the broker, if there is one
 
-	exporter identity // likewise
-	scraped  string   // where that is asked for metrics
-
 	eras    atomic.Uint32 // phases that there have been
 	applied firewall.Plan // by put; one change at a time
 
@@ -68,8 +65,8 @@ type identity struct {
 	at       []netip.AddrPort // instead, of a gateway
 }
 
-// newRules knows the guard, the broker and the exporter by what is their own; that is the zero value where there is none.
-func newRules(b *base, g guarded, broker, exporter identity) *rules {
+// newRules knows the guard and the broker by what is their own; that is the zero value where there is none.
+func newRules(b *base, g guarded, broker identity) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
 		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
@@ -83,7 +80,7 @@ func newRules(b *base, g guarded, broker, exporter identity) *rules {
 		c.EngineUID = policy.OverflowUID
 	}
 	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
-	r := &rules{base: b, fw: g.fw, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, scraped: g.book.policy().Settings.Telemetry.Prometheus, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, caveats: g.group.Caveats()}
 	if r.gateway {
 		r.caveats = append(r.caveats, g.inside.caveats...)
 	}
@@ -99,9 +96,6 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		return firewall.Plan{}, err
 	}
 	if err := r.proxiable(f.policy); err != nil {
-		return firewall.Plan{}, err
-	}
-	if err := r.exportable(f.policy); err != nil {
 		return firewall.Plan{}, err
 	}
 	if r.gateway && len(f.policy.Settings.Inbound) > 0 {
@@ -145,15 +139,6 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	}
 	if own := f.policy.Broker; own != nil && r.broker.uid != 0 {
 		r.admitBroker(&c, own)
-	}
-	if own := f.policy.Exporter; own != nil {
-		c.ExporterUID, c.ExporterGID = r.exporter.uid, r.exporter.gid
-		c.ExporterAllow, c.ExporterDeny = ofSender(own)
-	}
-	if f.policy.Exporter != nil && f.policy.Settings.Telemetry.Prometheus != "" {
-		c.ExporterAt = r.exporter.at
-	} else { // a ceiling has stopped it since the start
-		c.ExporterShut = r.exporter.at
 	}
 	for _, in := range f.policy.Settings.Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})

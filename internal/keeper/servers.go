@@ -248,7 +248,7 @@ func (b *base) readFiles() (*policy.Bundle, error) {
 	if err != nil {
 		return files, err // which has the ceiling, perhaps
 	}
-	files.Files, files.Environ = append(files.Files, b.config.Given...), policy.TelemetryEnviron(b.config.Environ)
+	files.Files = append(files.Files, b.config.Given...)
 	return files, nil
 }
 

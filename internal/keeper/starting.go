@@ -40,20 +40,18 @@ type (
 		uid   uint32
 		group ids.Group
 	}
-	found struct { // the agent's user is known, and those of the guard, the broker and the exporter
+	found struct { // the agent's user is known, and those of the guard and the broker
 		listening
 		agent *agent
 		group ids.Group
 
-		broker, exporter person // zero: there is nothing for it
+		broker person // zero: there is nothing for it
 	}
 	hardened struct{ found }
 	guarded  struct { // the guard is starting
 		hardened
 		guard  *guardKeeper
 		broker *brokerKeeper // nil: there is nothing for it
-
-		exporter *exporterKeeper // likewise
 	}
 	ruled  struct{ *keeper } // the policy's rules are in force
 	served ruled             // names are answered

@@ -103,8 +103,6 @@ func (l *leases) keepApart(m wire.Message) []netip.Addr {
 	}
 	port := policy.Port{Proto: policy.TCP, Number: x.Port}
 	switch m.Flag {
-	case wire.ForExporter:
-		return m.Addrs
 	case wire.ForBroker:
 		if m.Name != x.Host {
 			return m.Addrs

@@ -10,38 +10,33 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Books are three ledgers: the agent's, the broker's, and the exporter's. What one has is nothing to the others, be it the
-// same address. The zero value has none.
+// Books are two ledgers: the agent's and the broker's. What one has is nothing to the other, be it the same address. The
+// zero value has none.
 type Books struct{ all []*Ledger }
 
 // NewBooks makes empty ledgers, as New does.
 func NewBooks(p *policy.Policy, e *wire.Edition) Books {
-	b := Books{[]*Ledger{New(p, e), New(nil, e), New(nil, e)}}
-	for _, h := range []firewall.Holder{firewall.Broker, firewall.Exporter} {
-		b.Of(h).sender = h
-	}
+	b := Books{[]*Ledger{New(p, e), New(nil, e)}}
+	b.Of(firewall.Broker).sender = firewall.Broker
 	b.Begin(p)
 	return b
 }
 
 // Of is the ledger with the leases of h.
 func (b Books) Of(h firewall.Holder) *Ledger {
-	switch h {
-	case firewall.Broker:
+	if h == firewall.Broker {
 		return b.all[1]
-	case firewall.Exporter:
-		return b.all[2]
 	}
 	return b.all[0]
 }
 
-// Begin is that of all. What is denied to the agent binds the others as well.
+// Begin is that of both. What is denied to the agent binds the broker as well.
 func (b Books) Begin(p *policy.Policy) (closed []firewall.Element) {
 	change := p.Since(b.all[0].inForce())
-	return slices.Concat(b.all[0].Begin(p, change), b.all[1].Begin(p.Broker, change), b.all[2].Begin(p.Exporter, change))
+	return slices.Concat(b.all[0].Begin(p, change), b.all[1].Begin(p.Broker, change))
 }
 
-// Sift is that of all.
+// Sift is that of both.
 func (b Books) Sift() (closed []firewall.Element, moved []firewall.Lease, more bool) {
 	for _, l := range b.all {
 		c, m, another := l.Sift()
@@ -53,7 +48,7 @@ func (b Books) Sift() (closed []firewall.Element, moved []firewall.Lease, more b
 func (b Books) Holds(e firewall.Element) bool { return b.Of(e.For).Holds(e) }
 func (b Books) Knows(e firewall.Element) bool { return b.Of(e.For).Knows(e) }
 
-// Leases are the live elements of all.
+// Leases are the live elements of both.
 func (b Books) Leases() (out []firewall.Lease) {
 	for _, l := range b.all {
 		out = append(out, l.Leases()...)
@@ -61,14 +56,14 @@ func (b Books) Leases() (out []firewall.Lease) {
 	return out
 }
 
-// ForgetLapsed is that of all.
+// ForgetLapsed is that of both.
 func (b Books) ForgetLapsed(used map[firewall.Element]bool, at time.Time) {
 	for _, l := range b.all {
 		l.ForgetLapsed(used, at)
 	}
 }
 
-// Renew is that of all. Nobody goes out to where a name is inspected: what the broker has open for the name counts.
+// Renew is that of both. Nobody goes out to where a name is inspected: what the broker has open for the name counts.
 func (b Books) Renew(used map[firewall.Element]bool, within, ttl time.Duration) (out []firewall.Lease) {
 	used = maps.Clone(used)
 	for _, e := range b.all[0].inspected(b.all[1].inUse(used)) {
@@ -80,7 +75,7 @@ func (b Books) Renew(used map[firewall.Element]bool, within, ttl time.Duration) 
 	return out
 }
 
-// Sweep is that of all.
+// Sweep is that of both.
 func (b Books) Sweep() (end []firewall.Lease) {
 	for _, l := range b.all {
 		end = append(end, l.Sweep()...)
@@ -88,7 +83,7 @@ func (b Books) Sweep() (end []firewall.Lease) {
 	return end
 }
 
-// Longer is that of all.
+// Longer is that of both.
 func (b Books) Longer(leases []firewall.Lease, made time.Time) (out []firewall.Lease) {
 	for _, l := range leases {
 		out = append(out, b.Of(l.For).Longer([]firewall.Lease{l}, made)...)

@@ -18,7 +18,7 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
-	sender   firewall.Holder // whose leases it has: the broker's, or the exporter's; else the agent's, whoever goes out for it
+	sender   firewall.Holder // whose leases it has: the broker's; else the agent's, whoever goes out for it
 	perName  int             // addresses
 	total    int             // elements
 	names    map[string]*nameLeases

@@ -20,8 +20,6 @@ type Report struct {
 	Names   []Name `json:"names"`
 	More    int    `json:"more,omitempty"`   // names that are left out
 	Broker  []Name `json:"broker,omitempty"` // what is open to the broker alone
-
-	Exporter []Name `json:"exporter,omitempty"` // likewise
 }
 
 // Name is a name with its open addresses.
@@ -52,9 +50,6 @@ func (b Books) Report(before uint64) (*Report, uint64) {
 	r.Names, r.More = b.Of(firewall.Agent).open()
 	if names, _ := b.Of(firewall.Broker).open(); len(names) > 0 {
 		r.Broker = names
-	}
-	if names, _ := b.Of(firewall.Exporter).open(); len(names) > 0 {
-		r.Exporter = names
 	}
 	return r, now
 }

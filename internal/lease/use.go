@@ -93,7 +93,7 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 // passing says whether e is in use. The kernel counts what goes to an address as one of those who may.
 func passing(used map[firewall.Element]bool, e firewall.Element) bool {
 	is := used[e]
-	if e.For != firewall.Broker && e.For != firewall.Exporter {
+	if e.For != firewall.Broker {
 		for _, e.For = range []firewall.Holder{firewall.Agent, firewall.Gated} {
 			is = is || used[e]
 		}

@@ -15,15 +15,14 @@ const SocketsPerFamily = 3
 
 // GuardConfig is all that the guard is told, through a memfd: it opens no file and reads no variable.
 type GuardConfig struct {
-	Bundle      *policy.Bundle `json:"bundle"`
-	Ephemeral   [2]uint16      `json:"ephemeral"` // first and last port that sockets get by themselves
-	Families    int            `json:"families"`  // that there are listeners for
-	LogLevel    slog.Level     `json:"log_level"`
-	AgentUID    uint32         `json:"agent_uid"`
-	BrokerUID   uint32         `json:"broker_uid,omitempty"`   // 0: there is none
-	ExporterUID uint32         `json:"exporter_uid,omitempty"` // likewise
-	Monitor     bool           `json:"monitor"`
-	Again       bool           `json:"again,omitempty"` // there was a guard before this one
+	Bundle    *policy.Bundle `json:"bundle"`
+	Ephemeral [2]uint16      `json:"ephemeral"` // first and last port that sockets get by themselves
+	Families  int            `json:"families"`  // that there are listeners for
+	LogLevel  slog.Level     `json:"log_level"`
+	AgentUID  uint32         `json:"agent_uid"`
+	BrokerUID uint32         `json:"broker_uid,omitempty"` // 0: there is none
+	Monitor   bool           `json:"monitor"`
+	Again     bool           `json:"again,omitempty"` // there was a guard before this one
 
 	Elsewhere bool `json:"elsewhere,omitempty"` // the agents are in other network namespaces, as a gateway's: nobody here has their sockets
 
@@ -46,36 +45,6 @@ type BrokerConfig struct {
 	Blind    bool       `json:"blind"`    // the kernel can't say whose a connection is
 	LogLevel slog.Level `json:"log_level"`
 	Journals []string   `json:"journals"` // the routes with a login, in the order of the files behind the listeners
-}
-
-// ExporterConfig is what the exporter is told. It may be told another while it runs.
-type ExporterConfig struct {
-	Version     string            `json:"version"`  // of who starts it: one of another does not know what is said
-	Endpoint    string            `json:"endpoint"` // a URL; "": nothing is sent
-	Host        string            `json:"host"`     // of it, for the keeper to look up
-	Port        uint16            `json:"port"`
-	Protocol    string            `json:"protocol"`
-	Timeout     time.Duration     `json:"timeout"`
-	Compression string            `json:"compression"`
-	Headers     string            `json:"headers,omitempty"` // as OTEL_EXPORTER_OTLP_HEADERS has them: a secret
-	Roots       []byte            `json:"roots,omitempty"`   // who vouches for the collector, as PEM
-	Resource    map[string]string `json:"resource"`
-	LogLevel    slog.Level        `json:"log_level"`
-	Metrics     time.Duration     `json:"metrics"` // how often they are sent; 0: never
-	Started     time.Time         `json:"started"` // since when is counted
-
-	Listeners int            `json:"listeners,omitempty"` // where it is asked for the metrics
-	Refused   []netip.Prefix `json:"refused,omitempty"`   // who may not ask there: agents, and whoever is in this container
-
-	Place Place `json:"place"` // where it goes on
-}
-
-// Place is how far the exporter has come, over all its runs.
-type Place struct {
-	Seq     uint64 `json:"seq"`     // the last event that the collector has
-	Sent    uint64 `json:"sent"`    // events
-	Lost    uint64 `json:"lost"`    // the log had no more when it was their turn
-	Refused uint64 `json:"refused"` // by the collector, for good
 }
 
 // Post is what the broker is to send to a webhook. URL and bearer are secrets.

@@ -44,13 +44,6 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 	put("guard_up", "gauge", "1 if the guard serves.", metric.Is(number(s.Guard.OK)))
 	put("guard_restarts_total", "counter", "How often the guard was restarted.", metric.Is(s.Guard.Restarts))
 	s.Broker.writeMetrics(put)
-	if t := s.Telemetry; t.UID != 0 {
-		put("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", metric.Is(number(t.Trouble() == "")))
-		put("telemetry_restarts_total", "counter", "How often the exporter was restarted.", metric.Is(t.Restarts))
-		put("telemetry_events_total", "counter", "Events of the log, by what has become of them.",
-			metric.Is(t.Sent, "result", "sent"), metric.Is(t.Refused, "result", "refused"), metric.Is(t.Lost, "result", "lost"))
-		put("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", metric.Is(t.Behind(s.Audit.Head.Seq)))
-	}
 	put("rules_repairs_total", "counter", "How often changed rules were repaired.", metric.Is(s.Firewall.Repairs))
 	put("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", metric.Is(stamp(s.Firewall.Verified)))
 	if s.SelfTest != nil {

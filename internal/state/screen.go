@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -88,16 +87,6 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	}
 	row("gate", "%s now; %d passed, %d refused", text.Counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
 	s.Broker.rows(row)
-	if t := s.Telemetry; t.UID != 0 {
-		row("telemetry", "%s by %s: %s sent, %d behind, %d refused, %d lost", cmp.Or(t.To, "off"), t.Protocol,
-			text.Counted(t.Sent, "event", "events"), t.Behind(s.Audit.Head.Seq), t.Refused, t.Lost)
-		if t.Scraped != "" {
-			row("", "Prometheus asks at %s", t.Scraped)
-		}
-		if why := t.Trouble(); why != "" {
-			row("", "%s", text.Clean(why))
-		}
-	}
 	row("leases", "%s with a port, for %s", text.Counted(s.Leases.Elements, "address", "addresses"), text.Counted(s.Leases.Names, "name", "names"))
 	if g := s.Grants; g.Allowed+g.Denied+g.Requests+g.Saved > 0 {
 		saved := ""

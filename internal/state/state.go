@@ -68,8 +68,6 @@ type State struct {
 	} `json:"grants"`
 	Broker Broker `json:"broker,omitzero"` // empty without a route
 
-	Telemetry Telemetry `json:"telemetry,omitzero"` // empty without a collector
-
 	SelfTest *SelfTest `json:"selftest,omitempty"`
 	Audit    Audit     `json:"audit"`
 	Session  struct {  // empty if there is none
@@ -193,44 +191,6 @@ type Broker struct {
 	Seen     time.Time `json:"seen,omitzero"`
 	Fault    string    `json:"fault,omitempty"`
 	Routes   []Route   `json:"routes"`
-}
-
-// Telemetry is how the exporter does, and what of the log the collector has.
-type Telemetry struct {
-	OK       bool      `json:"ok"` // the exporter serves
-	UID      uint32    `json:"uid"`
-	To       string    `json:"to,omitempty"` // HOST:PORT; "": it was taken out of the policy
-	Protocol string    `json:"protocol"`
-	Restarts int       `json:"restarts"`
-	Seen     time.Time `json:"seen,omitzero"`
-	Fault    string    `json:"fault,omitempty"`    // why there is no exporter
-	Why      string    `json:"why,omitempty"`      // the collector takes nothing
-	Unwanted string    `json:"unwanted,omitempty"` // why it did not take the metrics the last time
-	Scraped  string    `json:"scraped,omitempty"`  // ADDRESS:PORT where Prometheus asks for them
-	Seq      uint64    `json:"seq"`                // the last event of the log that it has
-	Sent     uint64    `json:"sent"`               // events, over all starts
-	Lost     uint64    `json:"lost"`               // that the log had no more when it was their turn
-	Refused  uint64    `json:"refused"`            // by the collector, for good
-}
-
-// Behind is how many events the collector has not got yet, of a log that ends with the line head.
-func (t Telemetry) Behind(head uint64) uint64 { return head - min(t.Seq, head) }
-
-// Trouble says what is wrong with it, "" if nothing is.
-func (t Telemetry) Trouble() string {
-	switch {
-	case t.UID == 0 || t.To == "" && t.Scraped == "":
-		return ""
-	case t.Fault != "":
-		return "the exporter is down: " + t.Fault
-	case t.Why != "":
-		return "the collector takes nothing: " + t.Why
-	case t.Unwanted != "":
-		return "the collector does not take the metrics: " + t.Unwanted
-	case !t.OK:
-		return "the exporter starts"
-	}
-	return ""
 }
 
 // Route is one of the policy's routes. Its credential is told by where it is and by a fingerprint, never by itself.

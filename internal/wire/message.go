@@ -15,7 +15,7 @@ const (
 	OpReady       Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
 	OpPing                      // keeper: still there?
 	OpPong                      // child: yes, with its counters; of the guard, the address and port of the DNS server that has answered last
-	OpLease                     // guard: these addresses answer this name, with flag ForBroker or ForExporter for those; keeper: these were admitted
+	OpLease                     // guard: these addresses answer this name, with flag ForBroker for that; keeper: these were admitted
 	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err; beside that, where else on this port the name has leases
 	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead; to the broker: the start is over, serve
 	OpPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
@@ -24,8 +24,8 @@ const (
 	OpProbing                   // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
 	OpName                      // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
 	OpRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
-	OpResolve                   // keeper: which addresses has this host, for the broker, or with flag ForExporter for that? guard: those that were leased to it, with the TTL, or err
-	OpLookup                    // broker, exporter: which addresses has this host? keeper: those that are leased to it, with the TTL, or err and why
+	OpResolve                   // keeper: which addresses has this host of the broker's? guard: those that were leased to it, with the TTL, or err
+	OpLookup                    // broker: which addresses has this host? keeper: those that are leased to it, with the TTL, or err and why
 	OpSpend                     // broker: may a request go on this route that holds arg tokens? with a flag: one is over, its tokens are arg and value, or it holds arg no more; keeper: yes, or err and why
 	OpKeep                      // broker: text is from now on the login of the route name, in the place of the one whose Mark is arg, or by its flag what KeepStandIn and KeepTry say; keeper: it is kept, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
@@ -34,9 +34,6 @@ const (
 	OpDecided                   // keeper: somebody has decided about the request for name
 	OpTunnel                    // guard, to the broker: a connection by the upstream proxy to name, at this address and port; broker: it is beside the message, or err and why. broker, to the keeper: may it be? keeper: yes, or err
 	OpLast                      // broker: beside the message is a connection, which is to be its socket's last; keeper: it is, or err
-	OpOpen                      // exporter: open this file of the log; keeper: it is beside the message, or err
-	OpShipped                   // exporter: the collector has what the log has up to line arg; stats say what became of all before; text is why it takes no more, if it doesn't
-	OpMetrics                   // exporter: what was counted? text is why the collector did not take that the last time; keeper: it is beside the message, or err
 	OpSession                   // the first of the session server's own
 )
 
@@ -60,14 +57,8 @@ const (
 // ForHeld is the flag of OpRequest where a question for a name makes it, which is held.
 const ForHeld = 1
 
-// These are the flags of what is for the broker or the exporter, and not for the agent.
-const (
-	ForBroker   = 1
-	ForExporter = 2
-)
-
-// NoFile is the flag of the answer to OpOpen that there is no such file.
-const NoFile = 1
+// ForBroker is the flag of what is for the broker, and not for the agent.
+const ForBroker = 1
 
 // Ahead is how far a guard resolves the policy's names before anybody asks.
 type Ahead uint64
@@ -103,8 +94,7 @@ type Message struct {
 	Text  string
 }
 
-// Stats are the guard's counters, sent with every pong. Those of the exporter are of events: passed to the collector,
-// refused by it, and drops, which the log had no more.
+// Stats are the guard's counters, sent with every pong.
 type Stats struct {
 	Queries  uint64 `json:"queries"`
 	Allowed  uint64 `json:"allowed"`

@@ -136,16 +136,13 @@ type Sender struct {
 var (
 	TheGuard  = Sender{"the guard", []Kind{DNS, Connect, HTTP, Drop}}
 	TheBroker = Sender{"the broker", []Kind{Broker}}
-
-	// TheExporter reports nothing.
-	TheExporter = Sender{"the exporter", nil}
 )
 
 // What they may say. None of a verdict is not a verdict.
 var (
 	packedVerdicts = []Verdict{Allow, Deny, Info, Fault}
 	packedEnforces = []Verdict{"", Deny}
-	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside, ByBroker, ByExporter}
+	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside, ByBroker}
 )
 
 const packedTexts = 11

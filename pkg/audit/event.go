@@ -58,7 +58,6 @@ const (
 	ByGuard    Asker = "guard"    // the guard itself, which resolves ahead what the policy names
 	BySelfTest Asker = "selftest" // a probe of the self-test
 	ByBroker   Asker = "broker"   // the broker, for the hosts of its routes
-	ByExporter Asker = "exporter" // the exporter, for its collector
 	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
 )
 

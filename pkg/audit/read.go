@@ -17,7 +17,7 @@ import (
 // Lines calls do with every line of the log at path, oldest first, older files included, until do returns false. A line
 // is valid until do returns, and may be no event, or half of one.
 func Lines(path string, do func(line []byte) bool) error {
-	files, err := openAll(path, os.Open)
+	files, err := openAll(path)
 	defer closeAll(files)
 	more := true
 	for i := len(files) - 1; i >= 0 && more && err == nil; i-- {
@@ -31,9 +31,9 @@ func Lines(path string, do func(line []byte) bool) error {
 
 // openAll opens the files of a log, newest first. The log may be rotated meanwhile: a file that has become the next one
 // is met again there, and while the files are being renamed one number is missing.
-func openAll(path string, open Opener) (files []*os.File, err error) {
+func openAll(path string) (files []*os.File, err error) {
 	for range 10 { // it may be rotated each time that we look
-		if files, err = openThere(path, open); err != nil || len(files) > 0 {
+		if files, err = openThere(path); err != nil || len(files) > 0 {
 			return files, err
 		}
 	}
@@ -41,9 +41,9 @@ func openAll(path string, open Opener) (files []*os.File, err error) {
 }
 
 // openThere opens those of the files that it finds.
-func openThere(path string, open Opener) (files []*os.File, err error) {
+func openThere(path string) (files []*os.File, err error) {
 	for i, missing := 0, 0; missing < 2; i++ {
-		f, err := open(numbered(path, i))
+		f, err := os.Open(numbered(path, i))
 		if errors.Is(err, fs.ErrNotExist) {
 			missing++
 			continue
@@ -111,7 +111,7 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 	r := bufio.NewReaderSize(f, 64<<10)
 	for {
 		// A new file is looked for before the old one is read to its end: nothing is appended to that any more.
-		next, rotated := newer(path, f, os.Open)
+		next, rotated := newer(path, f)
 		for err = nil; err == nil || errors.Is(err, bufio.ErrBufferFull); {
 			var piece []byte
 			piece, err = r.ReadSlice('\n')
@@ -152,12 +152,12 @@ func cut(f *os.File) bool {
 }
 
 // newer opens the file that follows f, which was path, if f has been rotated.
-func newer(path string, f *os.File, open Opener) (*os.File, bool) {
+func newer(path string, f *os.File) (*os.File, bool) {
 	current, err := os.Stat(path)
 	if err != nil || same(f, func() (os.FileInfo, error) { return current, nil }) {
 		return nil, false
 	}
-	files, err := openAll(path, open)
+	files, err := openAll(path)
 	i := slices.IndexFunc(files, func(g *os.File) bool { return same(f, g.Stat) })
 	if err != nil || i == 0 {
 		closeAll(files)

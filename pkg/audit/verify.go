@@ -56,7 +56,7 @@ func Verify(path string, noted bool, known ...Head) (Verification, error) {
 		}
 	}
 	v.known, v.met = known, make([]string, len(known))
-	files, err := openAll(path, os.Open)
+	files, err := openAll(path)
 	defer closeAll(files)
 	for i := len(files) - 1; i >= 0 && err == nil; i-- {
 		err = v.file(files[i], i == 0)

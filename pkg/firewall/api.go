@@ -38,7 +38,6 @@ const (
 	Gated     = plan.Gated     // the guard; of all others but those below, it is redirected to the gate
 	Inspected = plan.Inspected // nobody; likewise
 	Broker    = plan.Broker    // the broker alone
-	Exporter  = plan.Exporter  // the exporter alone
 )
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.

@@ -255,7 +255,7 @@ func (f *Firewall) Leased(ctx context.Context, wanted func(Lease) bool) ([]Lease
 // process may have left.
 func (f *Firewall) held(sets []plan.Set, wanted func(Lease) bool) (out []Lease, err error) {
 	for _, s := range sets {
-		if f.last != nil && (s.For == plan.Broker || s.For == plan.Exporter) {
+		if f.last != nil && s.For == plan.Broker {
 			if _, err := f.last.Set(s.Name); err != nil {
 				continue
 			}

@@ -60,7 +60,6 @@ func TestKernelLargest(t *testing.T) {
 		DropGroup: group, DNSPort4: 41053, GatePort4: 41443, DNSPort6: 41053, GatePort6: 41443, AnyAgent: true, GuardZone: true, Observe: true,
 		Upstreams: ats(53), Allow: each, Deny: each, Granted: []Grant{{Entry: each[0], Until: ends}, {Entry: each[1], Until: ends}},
 		BrokerUID: 61001, BrokerGID: 61001, BrokerAllow: each, BrokerDeny: each,
-		ExporterUID: 61002, ExporterGID: 61002, ExporterAllow: each, ExporterDeny: each, ExporterAt: ats(9464),
 		Inside: Inside{
 			Link: uint32(link.Index), Networks: []netip.Prefix{netip.PrefixFrom(near4, 24).Masked(), netip.PrefixFrom(near6, 64).Masked()},
 			DNS: ats(42053), Gate: ats(42443), Broker: ats(42080), Own: []uint16{80, 443, 8443}, Onward: true,

@@ -13,13 +13,11 @@ import (
 
 // Who has one of the guard's two ids, in place of a uid. Nobody has such uids.
 const (
-	impostor         = 1<<20 + iota // the guard's uid, and another group
-	member                          // likewise, with the guard's group as a supplementary one
-	namesake                        // the agent's uid, in the guard's group
-	brokerImpostor                  // the broker's uid, and another group
-	brokerNamesake                  // the agent's uid, in the broker's group
-	exporterImpostor                // the exporter's uid, in the broker's group
-	exporterNamesake                // the broker's uid, in the exporter's group
+	impostor       = 1<<20 + iota // the guard's uid, and another group
+	member                        // likewise, with the guard's group as a supplementary one
+	namesake                      // the agent's uid, in the guard's group
+	brokerImpostor                // the broker's uid, and another group
+	brokerNamesake                // the agent's uid, in the broker's group
 )
 
 // become gives the calling thread a uid, and the group that goes with it.
@@ -34,12 +32,6 @@ func become(uid int) error {
 		uid, gid = brokerUID, brokerUID
 	case brokerNamesake:
 		uid, gid = agentUID, brokerGID
-	case exporterUID:
-		gid = exporterGID
-	case exporterImpostor:
-		uid, gid = exporterUID, brokerGID
-	case exporterNamesake:
-		uid, gid = brokerUID, exporterGID
 	case impostor:
 		uid, gid = guardUID, guardUID
 	case member:

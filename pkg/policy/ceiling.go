@@ -41,7 +41,7 @@ func (e *CeilingError) Unwrap() error { return e.Err }
 // These keys of policy.yaml a ceiling has as well. Of the others, free open nothing: what they lead to is judged by itself.
 var (
 	bindable = []string{"services", "domains", "networks", "deny", "inbound", "dns", "limits", "log", "session", "tls", "broker", "user_namespaces", "nice", "upstream_proxy"}
-	free     = []string{"user", "command", "env", "selftest", "notify", "approvals", "telemetry"}
+	free     = []string{"user", "command", "env", "selftest", "notify", "approvals"}
 )
 
 // ceilingKeys are those of a ceiling.

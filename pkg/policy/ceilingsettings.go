@@ -7,7 +7,7 @@ import (
 )
 
 // within is the settings that a ceiling leaves of a policy's. What opens something (inbound, dns.upstream, the host of a
-// webhook or of a collector, a port for Prometheus) is there only if the ceiling names it; a limit is the lower one; all else is as the ceiling fixes it.
+// webhook) is there only if the ceiling names it; a limit is the lower one; all else is as the ceiling fixes it.
 func (c *Ceiling) within(s Settings, ps *parser, cut func(*Cut)) Settings {
 	s.Inspected, s.Broker = nil, nil // they are made of what is left
 	took := func(key, text, left, why string) {
@@ -46,21 +46,6 @@ func (c *Ceiling) within(s Settings, ps *parser, cut func(*Cut)) Settings {
 		if left, narrowed := c.narrow(host); narrowed != nil || slices.ContainsFunc(left, (*Rule).Inspects) {
 			took("notify.webhook.to", "", "", "no line of it admits "+host.String())
 			s.Notify.Webhook = Webhook{}
-		}
-	}
-	if r := s.Telemetry.rule; r != nil {
-		host := *r
-		host.Source, host.Private = ps.set["telemetry.endpoint"], s.Telemetry.Private && r.Name != ""
-		if left, narrowed := c.narrow(&host); narrowed != nil || slices.ContainsFunc(left, (*Rule).Inspects) {
-			took("telemetry.endpoint", "", "", "no line of it admits "+host.String())
-			s.Telemetry.Endpoint, s.Telemetry.rule = "", nil
-		}
-	}
-	for _, at := range s.Telemetry.ScrapedAt() {
-		if port := (Port{Proto: TCP, Number: at.Port()}); !slices.Contains(c.settings.Inbound, port) {
-			took("telemetry.prometheus", "", "", "no line of its inbound has "+port.String())
-			s.Telemetry.Prometheus = ""
-			break
 		}
 	}
 	return s

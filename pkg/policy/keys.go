@@ -54,7 +54,6 @@ func (ps *parser) keys() []key {
 			{name: "webhook", keys: ps.webhookKeys()},
 		}},
 		{name: "approvals", keys: ps.approvalKeys()},
-		{name: "telemetry", keys: ps.telemetryKeys()},
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},
@@ -66,6 +65,7 @@ func (ps *parser) keys() []key {
 // former are keys that an earlier agent-init had, with what to do instead.
 var former = map[string]string{
 	"agents":         "a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md",
+	"telemetry":      "agent-init sends nothing: an OpenTelemetry Collector or Fluent Bit reads the log, and Prometheus the metrics, see docs/migrating.md",
 	"approvals.poll": "agent-init polls for no answers: have them come as files (directory), or as the answer to the webhook, see docs/migrating.md",
 }
 

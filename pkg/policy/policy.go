@@ -31,8 +31,6 @@ type Bundle struct {
 
 	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
 
-	Environ map[string]string `json:",omitempty"` // see TelemetryEnviron
-
 	Phase  string            `json:",omitempty"` // that it is in: Setup, Run, Verify or Sealed; "" is Run
 	Phases map[string][]File `json:",omitempty"` // what Setup and Verify have behind Files, of those that there are
 
@@ -59,8 +57,6 @@ type Policy struct {
 	Broker       *Policy
 	AbsentRoutes []string // optional ones whose credential is not there, in file order
 
-	Exporter *Policy // what the exporter may reach, likewise: the collector of telemetry. nil without
-
 	rules  []*Rule   // in file order
 	routes []written // likewise
 	files  int
@@ -74,7 +70,7 @@ type Policy struct {
 	hostAddr    addrIndex // what the hosts file has for allowed names
 	hosts       map[string][]netip.Addr
 
-	bound *Policy // of Broker and Exporter: the agent's, which binds it but for the hosts of routes
+	bound *Policy // of Broker: the agent's, which binds it but for the hosts of routes
 
 	ceiling *Ceiling // what all of it is below; nil if it is below none
 	cuts    []Cut
@@ -144,7 +140,6 @@ func (p *Policy) NextWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) (
 	ps := newParser(presets)
 	ps.before, ps.known, ps.resolv = p.lists, b.Known, b.Resolv
 	files := ps.phase(b)
-	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
 		var routes []PlacedRoute
 		for _, w := range ps.routes {
@@ -195,7 +190,6 @@ func (p *Policy) complete(ps *parser) {
 	p.inspect(ps)
 	p.index()
 	p.brokers(ps)
-	p.exports(ps)
 	p.unambiguous(ps)
 	p.upstreamProxied(ps)
 	p.unmixed(ps)

@@ -186,10 +186,10 @@ func (p *Policy) deniedAs(form string, by func(form string) *Rule) *Rule {
 	return r
 }
 
-// Unresolvable returns an allowed name that only a DNS server could resolve, nil if there is none: of the agent's, of
-// the broker's, or of the exporter's.
+// Unresolvable returns an allowed name that only a DNS server could resolve, nil if there is none: of the agent's or of
+// the broker's.
 func (p *Policy) Unresolvable() *Rule {
-	for _, q := range []*Policy{p, p.Broker, p.Exporter} {
+	for _, q := range []*Policy{p, p.Broker} {
 		if q == nil {
 			continue
 		}

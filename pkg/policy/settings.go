@@ -36,7 +36,6 @@ type Settings struct {
 	} `json:"session"`
 	Notify    Notify    `json:"notify,omitzero"`
 	Approvals Approvals `json:"approvals,omitzero"`
-	Telemetry Telemetry `json:"telemetry,omitzero"`
 	// UpstreamProxy is the proxy by which the gate and the broker go out; none: they go straight.
 	UpstreamProxy route.Proxy `json:"upstream_proxy,omitzero"`
 	TLS           struct {    // what the name gate makes of TLS
@@ -63,7 +62,6 @@ func defaults() (s Settings) {
 	s.Log.MaxSize, s.Log.Files = 16<<20, 3
 	s.Session.Clipboard = true
 	s.Approvals.Most = ttl(10 * time.Minute)
-	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	s.TLS.ECH = "pass"
 	s.UserNamespaces, s.Nice = true, 19
 	return s

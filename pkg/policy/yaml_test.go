@@ -53,7 +53,7 @@ nice: 3
 	want.DNS.Upstream = []string{"192.0.2.53:53", "[2001:db8::53]:5353", "tls://192.0.2.54:853#dns.example"}
 	want.Nice = 3
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(2*time.Minute), 50
-	want.Approvals, want.Telemetry = defaults().Approvals, defaults().Telemetry
+	want.Approvals = defaults().Approvals
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 8, 1000, 10
 	want.Log.Stdout, want.Log.MaxSize, want.Log.Files = true, 1<<20, 5
 	want.TLS.ECH = "pass"
@@ -85,7 +85,6 @@ func TestYAMLDefaults(t *testing.T) {
 	want := Settings{Inbound: []Port{}, UserNamespaces: true, Nice: 19}
 	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
-	want.Telemetry = Telemetry{Protocol: "http/protobuf", Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	want.Approvals.Most = ttl(10 * time.Minute)
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
 	want.Log.MaxSize, want.Log.Files = 16<<20, 3
@@ -119,6 +118,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestYAMLErrors(t *testing.T) {
 	for _, tt := range []struct{ data, want string }{
+		{"log: {}\n\ntelemetry: {endpoint: 'https://otel.test'}\n", `p.yaml:3:1: agent-init sends nothing: an OpenTelemetry Collector or Fluent Bit reads the log, and Prometheus the metrics, see docs/migrating.md: "telemetry"`},
 		{"log: {}\nagents:\n  - {name: a, address: 10.0.0.1}\n", `p.yaml:2:1: a gateway has one policy for all agents behind it: start another gateway for another policy, see docs/migrating.md: "agents"`},
 		{"service: [claude]\n", `p.yaml:1:1: unknown key: "service" (did you mean services?)`},
 		{"services: [cluade]\n", `p.yaml:1:12: unknown preset: "cluade" (did you mean claude?)`},

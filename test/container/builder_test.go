@@ -6,23 +6,19 @@ import (
 	"testing"
 )
 
-// builder makes images with the programs that e.base has.
+// builder makes images with the agent-init that e.base has.
 type builder struct {
 	*testing.T
-	e        *engine
-	programs string // their directory
+	e       *engine
+	program string // its path
 }
-
-var programs = [...]string{"agent-init", "agent-init-exporter"}
 
 func newBuilder(t *testing.T, e *engine) *builder {
 	t.Helper()
-	b := &builder{t, e, t.TempDir()}
+	b := &builder{t, e, filepath.Join(t.TempDir(), "agent-init")}
 	holder := e.name(t)
 	e.must(t, "create", "--name", holder, e.base)
-	for _, p := range programs {
-		e.must(t, "cp", holder+":/usr/local/bin/"+p, filepath.Join(b.programs, p))
-	}
+	e.must(t, "cp", holder+":/usr/local/bin/agent-init", b.program)
 	return b
 }
 
@@ -46,24 +42,23 @@ func (b *builder) from(image, lines string) string {
 func (b *builder) base(image string) (name string, r result) {
 	b.Helper()
 	dir := b.TempDir()
-	for _, p := range programs {
-		data, err := os.ReadFile(filepath.Join(b.programs, p))
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.write(filepath.Join(dir, "bin", p), data)
-	}
 	for _, file := range []string{"Dockerfile.base", "images/agent.sh", "images/shell.bash"} {
-		data, err := os.ReadFile(filepath.Join("../..", file))
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.write(filepath.Join(dir, file), data)
+		b.copy(filepath.Join("../..", file), filepath.Join(dir, file))
 	}
+	b.copy(b.program, filepath.Join(dir, "bin/agent-init"))
 	name = b.e.unique(b.T)
 	r = b.e.docker("build", "-q", "--network=none", "-t", name, "-f", "../../Dockerfile.base", "--target=debian", "--build-arg=DEBIAN="+image, dir)
 	b.Cleanup(func() { b.e.docker("image", "rm", "-f", name) })
 	return name, r
+}
+
+func (b *builder) copy(from, to string) {
+	b.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.write(to, data)
 }
 
 func (b *builder) write(path string, data []byte) {

@@ -13,7 +13,7 @@ type builder struct {
 	deny    map[Family]string   // names of static sets
 	allowed map[Family][]string // likewise; those that end are the last
 
-	routed map[Holder]map[Family][]string // what Allow is for the broker and the exporter
+	routed map[Holder]map[Family][]string // what Allow is for the broker
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that name no one else's machine, clouds' metadata
@@ -160,7 +160,6 @@ func (b *builder) output() Chain {
 	// would take what the guard asks later for the reply, to be delivered as it is and not to the engine.
 	c.refuse(src(EngineDNS()), original)
 	b.answers(&c)
-	b.keepFromExporter(&c)
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any process may add a routing header.
 	c.refuse(of(IPv6), routed)
@@ -295,7 +294,7 @@ func (b *builder) input() Chain {
 		c.add(accept, append([]Match{related}, e...)...)
 	}
 	for _, e := range b.inbound() {
-		ms := append([]Match{fresh}, e.to()...)
+		ms := []Match{fresh, proto(e.Proto), dport(e.Port)}
 		if slices.Contains(ms, tcp) {
 			// Connection tracking picks up flows in their middle: a revoked one
 			// from this port would come back as one from outside.
@@ -384,8 +383,8 @@ func (c Config) gate(f Family) uint16 {
 
 // inbound are the ports that may be connected to, each once, in order.
 func (c Config) inbound() []Entry {
-	return ordered(append(slices.Clip(c.Inbound), c.scraped()...), func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), a.Prefix.Addr().Compare(b.Prefix.Addr()))
+	return ordered(c.Inbound, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 }
 

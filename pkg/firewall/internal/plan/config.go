@@ -18,21 +18,6 @@ type Entry struct {
 	Port   uint16
 }
 
-// to and from match what goes to a port of this namespace, and what comes from there.
-func (e Entry) to() []Match   { return append(e.at(dst), proto(e.Proto), dport(e.Port)) }
-func (e Entry) from() []Match { return append(e.at(from), proto(e.Proto), sport(e.Port)) }
-
-// at matches its address, or its family if it has all of it.
-func (e Entry) at(side func(netip.Prefix) Match) []Match {
-	switch {
-	case !e.Prefix.IsValid():
-		return nil
-	case e.Prefix.Bits() == 0:
-		return []Match{of(FamilyOf(e.Prefix.Addr()))}
-	}
-	return []Match{side(e.Prefix)}
-}
-
 // Grant is an Entry of Config.Allow for a time.
 type Grant struct {
 	Entry
@@ -95,20 +80,8 @@ type Config struct {
 	// Deny, neither counts for it.
 	BrokerAllow, BrokerDeny []Entry
 
-	// ExporterUID and ExporterGID are those of the exporter, which reaches its collector as the broker its servers:
-	// ExporterAllow and what is leased to it, but not ExporterDeny. 0: there is none.
-	ExporterUID, ExporterGID    uint32
-	ExporterAllow, ExporterDeny []Entry
-
-	// ExporterAt is where the exporter may be connected to, over TCP, from outside only: an unspecified address stands
-	// for all of its family.
-	ExporterAt []netip.AddrPort
-
-	// ExporterShut is where it listens, and nobody may connect to it: neither from outside, nor from in here.
-	ExporterShut []netip.AddrPort
-
 	// GuardZone has the flows that the guard begins tracked apart from all others, so that nothing the agent sends can
-	// be part of one; and those of the broker and the exporter likewise. It needs Firewall.Zones.
+	// be part of one; and those of the broker likewise. It needs Firewall.Zones.
 	GuardZone bool
 
 	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the guard answers
@@ -170,7 +143,7 @@ type Lease struct {
 // Clean returns e as the kernel knows it, or an error if e can't be leased.
 func (e Element) Clean() (Element, error) {
 	e.Addr = e.Addr.Unmap().WithZone("")
-	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) || e.For > Exporter || e.Proto != unix.IPPROTO_TCP && slices.Contains(redirectedTo(), e.For) {
+	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) || e.For > Broker || e.Proto != unix.IPPROTO_TCP && slices.Contains(redirectedTo(), e.For) {
 		return e, fmt.Errorf("%v: want an address, tcp or udp, a port, and a holder who takes it", e)
 	}
 	return e, nil

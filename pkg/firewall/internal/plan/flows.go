@@ -56,7 +56,7 @@ func (b *builder) goingOn(c *Chain) {
 		}
 	}
 	for _, e := range b.inbound() {
-		c.add(accept, append([]Match{reply, established}, e.from()...)...)
+		c.add(accept, reply, established, proto(e.Proto), sport(e.Port))
 	}
 	if b.Observe {
 		c.add(accept, established)
@@ -83,7 +83,7 @@ func (b *builder) repliesIn(c *Chain) {
 	}
 	b.sendersLetIn(c)
 	for _, e := range b.inbound() {
-		c.add(accept, append([]Match{original, established}, e.to()...)...)
+		c.add(accept, original, established, proto(e.Proto), dport(e.Port))
 	}
 	if b.Observe {
 		c.add(accept, established)

@@ -9,18 +9,17 @@ const (
 	Gated                   // the guard; of all others but those below, it is redirected to the gate
 	Inspected               // nobody; likewise
 	Broker                  // the broker
-	Exporter                // the exporter
 )
 
-func Holders() []Holder { return []Holder{Agent, Gated, Inspected, Broker, Exporter} }
+func Holders() []Holder { return []Holder{Agent, Gated, Inspected, Broker} }
 
 func (h Holder) String() string {
-	return map[Holder]string{Agent: "agent", Gated: "guard", Inspected: "gate", Broker: "broker", Exporter: "exporter"}[h]
+	return map[Holder]string{Agent: "agent", Gated: "guard", Inspected: "gate", Broker: "broker"}[h]
 }
 
 // prefix begins the names of a holder's sets.
 func (h Holder) prefix() string {
-	return map[Holder]string{Agent: "", Gated: "gated-", Inspected: "inspected-", Broker: "broker-", Exporter: "exporter-"}[h]
+	return map[Holder]string{Agent: "", Gated: "gated-", Inspected: "inspected-", Broker: "broker-"}[h]
 }
 
 // redirectedTo are the holders whose elements are redirected to the gate.

@@ -133,7 +133,7 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 func New(c Config) (Plan, error) {
 	if c.Sealed { // nothing of what else it says is left
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkExporter(), c.checkInside()); err != nil {
+	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkInside()); err != nil {
 		return Plan{}, err
 	}
 	if c.Reduced { // the guard ends its connections by itself

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // The broker holds the keys of the agent, and reaches the servers that take them. It is told by the user and the group
@@ -16,9 +13,6 @@ import (
 //
 // What the policy denies is denied to others: a route may lead to where the agent must not go. What no policy opens is
 // denied to the broker as well.
-
-// The exporter is told in the same way, and reaches the collector in the same way. Both are senders. If the exporter has
-// a listener, whoever is outside may connect to it, and nobody in here.
 
 // sender is a process of ours that goes out by itself.
 type sender struct {
@@ -36,9 +30,6 @@ func (s sender) chain() string { return s.For.String() }
 func (c Config) senders() (all []sender) {
 	if c.BrokerUID != 0 {
 		all = append(all, sender{Broker, c.BrokerUID, c.BrokerGID, c.BrokerAllow, c.BrokerDeny, 8, "answered"})
-	}
-	if c.ExporterUID != 0 {
-		all = append(all, sender{Exporter, c.ExporterUID, c.ExporterGID, c.ExporterAllow, c.ExporterDeny, 9, "collected"})
 	}
 	return all
 }
@@ -63,28 +54,6 @@ func (c Config) checkBroker() error {
 	return nil
 }
 
-func (c Config) checkExporter() error {
-	switch {
-	case c.ExporterUID == 0 && c.ExporterGID == 0 && len(c.ExporterAllow)+len(c.ExporterDeny)+len(c.ExporterAt) == 0:
-		return nil
-	case slices.ContainsFunc(c.ExporterAt, func(at netip.AddrPort) bool { return at.Port() == 0 }):
-		return errors.New("the exporter is asked at no port")
-	case c.ExporterUID == 0:
-		return errors.New("the exporter needs a uid of its own, not 0")
-	case c.ExporterUID == c.GuardUID || c.ExporterUID == c.BrokerUID:
-		return errors.New("the exporter needs another uid than the guard's and the broker's")
-	case c.ExporterUID == c.AgentUID && !c.AnyAgent:
-		return errors.New("the exporter needs another uid than the agent's")
-	case c.ExporterGID == 0 && !c.AnyGroup:
-		return errors.New("the exporter needs a group of its own, not 0")
-	case c.ExporterGID != 0 && c.AnyGroup:
-		return errors.New("the exporter has a group, and any is to count")
-	case c.Reduced:
-		return errors.New("a reduced plan can't tell whose addresses are leased, so it can have no exporter")
-	}
-	return nil
-}
-
 // sentBy matches what a sender sends: see guardOwned.
 func (c Config) sentBy(s sender) []Match {
 	if c.AnyGroup {
@@ -104,13 +73,7 @@ func (b *builder) addSender(s sender) error {
 		return fmt.Errorf("deny the %v: %w", s.For, err)
 	}
 	c := Chain{Name: s.chain()}
-	if s.For == Broker {
-		b.answersCallers(&c)
-	} else {
-		for _, e := range b.scraped() {
-			c.add(accept, append([]Match{reply, established, staying.not()}, e.from()...)...)
-		}
-	}
+	b.answersCallers(&c)
 	for _, p := range b.Inside.Networks {
 		c.refuse(dst(p))
 	}
@@ -144,27 +107,6 @@ func (b *builder) answersCallers(c *Chain) {
 	}
 	for _, l := range b.Inside.Broker {
 		c.add(accept, reply, established, src(l.Addr()), tcp, sport(l.Port()))
-	}
-}
-
-// scraped is where the exporter is connected to.
-func (c Config) scraped() []Entry { return listening(c.ExporterAt) }
-
-func listening(list []netip.AddrPort) (out []Entry) {
-	for _, at := range list {
-		to := single(at.Addr())
-		if at.Addr().IsUnspecified() {
-			to = netip.PrefixFrom(at.Addr(), 0)
-		}
-		out = append(out, Entry{to, unix.IPPROTO_TCP, at.Port()})
-	}
-	return out
-}
-
-// keepFromExporter refuses whoever connects to it from this namespace: that may be the agent, under any uid.
-func (b *builder) keepFromExporter(c *Chain) {
-	for _, e := range append(b.scraped(), listening(b.ExporterShut)...) {
-		c.refuse(append([]Match{staying, original}, e.to()...)...)
 	}
 }
 
@@ -227,9 +169,8 @@ func (b *builder) senderZone(s sender) []Chain {
 
 // others is done with what no socket of the sender's can have left, and with all where the agent may have had one, too.
 // Both have some to an inspected name. So there, what a socket of the sender's had not sent when it was closed is lost.
-// Of two senders to the same place, what is left is the first one's.
 func (b *builder) others(s sender) Chain {
-	c := Chain{Name: map[Holder]string{Broker: "others", Exporter: "exporter-others"}[s.For]}
+	c := Chain{Name: "others"}
 	b.agents(&c, accept)
 	for _, f := range Families() {
 		for _, set := range b.reaches(s, f) {

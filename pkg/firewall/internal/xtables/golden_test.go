@@ -49,17 +49,6 @@ func TestPlanGolden(t *testing.T) {
 			c.BrokerAllow = []plan.Entry{entry("10.3.0.7/32", 6, 8000), entry("2001:db8:3::7/128", 6, 8000)}
 			c.BrokerDeny = []plan.Entry{entry("169.254.9.9/32", 0, 0), entry("100.100.100.200/32", 0, 0)}
 		},
-		"exported": func(c *plan.Config) { // beside a broker
-			c.GuardZone, c.GatePort4, c.GatePort6 = true, 41080, 41081
-			c.BrokerUID, c.BrokerGID, c.BrokerPort4 = 991, 51007, 41099
-			c.ExporterUID, c.ExporterGID = 993, 51009
-			c.ExporterAllow = []plan.Entry{entry("10.3.0.9/32", 6, 4318), entry("2001:db8:3::9/128", 6, 4318)}
-			c.ExporterDeny = []plan.Entry{entry("169.254.9.9/32", 0, 0), entry("100.100.100.200/32", 0, 0)}
-		},
-		"scraped": func(c *plan.Config) {
-			c.ExporterUID, c.ExporterGID = 993, 51009
-			c.ExporterAt = []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:9464"), netip.MustParseAddrPort("[2001:db8:3::7]:9464")}
-		},
 		"brokered-observed": func(c *plan.Config) { c.Observe, c.BrokerUID, c.BrokerGID, c.BrokerPort4 = true, 991, 51007, 41099 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,8 +66,6 @@ func TestPlanGolden(t *testing.T) {
 			slices.Reverse(c.Relayed)
 			slices.Reverse(c.BrokerAllow)
 			slices.Reverse(c.BrokerDeny)
-			slices.Reverse(c.ExporterAllow)
-			slices.Reverse(c.ExporterDeny)
 			if q, err := plan.New(c); err != nil || q.String() != p.String() {
 				t.Errorf("another order of entries gives another plan (%v)", err)
 			}

@@ -1,9 +1,0 @@
-package telemetry
-
-import (
-	"testing"
-
-	"github.com/agent-init/agent-init/test/attack/rig"
-)
-
-func TestMain(m *testing.M) { rig.Main(m) }
