@@ -17,8 +17,8 @@ import (
 )
 
 // foreignFlags are those of other programs that pages name by themselves.
-var foreignFlags = strings.Fields(`--add-host --allow-domains-file --auth-type --auto --build-arg --cap-add --cap-drop
-	--disable-client-telemetry --http2 --init --ipset --net-raw --network --privileged --read-only --runtime --security-opt --tmpfs --version`)
+var foreignFlags = strings.Fields(`--add-host --allow-domains-file --auth-type --auto --build-arg --cap-add --cap-drop --config
+	--disable-client-telemetry --feature-gates --http2 --init --ipset --net-raw --network --privileged --read-only --runtime --security-opt --tmpfs --version`)
 
 // commandFlags is what the program knows: the flags of each command for people.
 func commandFlags() map[string]map[string]bool {

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
-	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/report"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -57,16 +57,26 @@ func statusCommand() command {
 }
 
 func metricsCommand() command {
+	var listen string
 	return command{
-		name: "metrics", alone: true,
-		summary: "print counters and states in the text format of Prometheus",
-		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
-		run: func(_ context.Context, e environment, _ []string) error {
-			var s state.State
-			if err := state.Published(state.StatusFile, &s); err != nil {
-				return err
+		name: "metrics", alone: true, synopsis: "[--listen ADDR]",
+		summary: "print or serve counters and states, as Prometheus reads them",
+		example: "agent-init metrics --listen :9464",
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&listen, "listen", "", "serve them at `ADDR` below /metrics, without a privilege, until it is ended")
+		},
+		run: func(ctx context.Context, e environment, _ []string) error {
+			if listen != "" {
+				return inspect.ServeMetrics(ctx, listen, func(at net.Addr) error {
+					_, err := fmt.Fprintf(e.stderr, "agent-init: metrics at http://%s/metrics\n", at)
+					return err
+				})
 			}
-			return metric.WriteText(e.stdout, s.Metrics(version, time.Now()))
+			data, err := state.ReadMetrics()
+			if err == nil {
+				_, err = e.stdout.Write(data)
+			}
+			return err
 		},
 	}
 }

@@ -55,7 +55,7 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 		return nil, err
 	}
 	begun := state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.Monitor, Given: c.GivenWords, Keeper: state.Self(), Started: time.Now()}
-	return &base{publisher: &publisher{log: log, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r}, nil
+	return &base{publisher: &publisher{log: log, version: c.Version, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r}, nil
 }
 
 // shared says whether the agent is in another container, with a uid that is not known.

@@ -1,7 +1,9 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -9,11 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -21,9 +22,10 @@ import (
 // publisher owns what others may read of the keeper: the status, the files beside it, and
 // the audit log. Until there is a directory for them, nothing is written.
 type publisher struct {
-	log    *slog.Logger
-	record audit.Recorder
-	dir    state.Dir
+	log     *slog.Logger
+	version string // of agent-init
+	record  audit.Recorder
+	dir     state.Dir
 
 	writing   sync.Mutex  // one writer of files at a time
 	rendering sync.Mutex  // one of the policy
@@ -94,7 +96,7 @@ func (p *publisher) measured() state.State {
 
 func (p *publisher) ready() bool { return p.status().Phase == state.PhaseReady }
 
-// publish writes the state for everyone. A disk that can't be written does not
+// publish writes the state and the metrics for everyone. A disk that can't be written does not
 // stop the keeper: readers see that the file is old.
 func (p *publisher) publish() {
 	if p.dir == "" {
@@ -118,16 +120,19 @@ func (p *publisher) publish() {
 		s.Published, s.Leases.Names, s.Leases.Elements = time.Now(), names, elements
 		s.Audit.Fault, s.Audit.Head, s.Audit.Found = fault, head, found
 	})
-	err := p.dir.Write(state.StatusFile, 0o644, p.status())
-	if errors.Is(err, unix.ENOSPC) { // the agent may fill that file system in the moment in which a spare is renewed
-		err = p.dir.Overwrite(state.StatusFile, p.status())
+	s := p.status()
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = p.dir.Renew(state.StatusFile, 0o644, append(data, '\n'))
 	}
 	if err != nil {
 		p.log.Error("publishing the state", "error", err)
-		return
 	}
-	// The log may be on the same file system: that it is full has to be published.
-	p.dir.Spare(state.StatusFile, 0o644, 16<<10) // for one with long faults in it
+	var metrics bytes.Buffer
+	_ = metric.WriteText(&metrics, s.Metrics(p.version, s.Published)) // a buffer takes all
+	if err := p.dir.Renew(state.MetricFile, 0o644, metrics.Bytes()); err != nil {
+		p.log.Error("publishing the metrics", "error", err)
+	}
 }
 
 // unless has what could not be written be written later.

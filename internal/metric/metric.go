@@ -1,4 +1,4 @@
-// Package metric is what is counted and measured, as the keeper hands it to whoever shows it elsewhere.
+// Package metric is what is counted and measured, and its text format.
 package metric
 
 import (
@@ -11,17 +11,17 @@ import (
 
 // Metric is something that is counted or measured. Its name is public.
 type Metric struct {
-	Name   string  `json:"name"`
-	Kind   string  `json:"kind"` // gauge, counter or summary
-	Help   string  `json:"help"`
-	Points []Point `json:"points,omitempty"`
+	Name   string
+	Kind   string // gauge, counter or summary
+	Help   string
+	Points []Point
 }
 
 // Point is a value of a metric.
 type Point struct {
-	Part   string   `json:"part,omitempty"`   // of a summary: _sum or _count
-	Labels []string `json:"labels,omitempty"` // names and values, in turn
-	Value  float64  `json:"value"`
+	Part   string   // of a summary: _sum or _count
+	Labels []string // names and values, in turn
+	Value  float64
 }
 
 // Is is n, by labels: names and values, in turn.
@@ -46,10 +46,13 @@ func WriteText(w io.Writer, all []Metric) error {
 	return b.Flush()
 }
 
+// escaped is what the format has escapes for. All else stands as it is.
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
 func labelled(labels []string) string {
 	var pairs []string
 	for i := 0; i+1 < len(labels); i += 2 {
-		pairs = append(pairs, fmt.Sprintf("%s=%q", labels[i], labels[i+1]))
+		pairs = append(pairs, labels[i]+`="`+escaped.Replace(labels[i+1])+`"`)
 	}
 	if pairs == nil {
 		return ""

@@ -30,6 +30,7 @@ const (
 	GrantsFile = "grants.json"
 	LeasesFile = "leases.json"  // which addresses are open for which names
 	PolicyFile = "policy.jsonl" // the policy in force, without the settings
+	MetricFile = "metrics.prom" // counters and states, in the text format of Prometheus
 	ReadmeFile = "README.md"    // what an agent is told about where it is
 	BrokerFile = "broker.env"   // what points an agent that others start to the broker, for a shell to read
 	lockFile   = "keeper.lock"
@@ -181,13 +182,24 @@ func (d Dir) WriteWith(name string, perm os.FileMode, fill func(io.Writer) error
 	return nil
 }
 
-// Overwrite writes over the file that is there, which takes no room on a full file system. Readers may see half of it:
-// it is for what Write could not replace. What doesn't fit is not written at all.
-func (d Dir) Overwrite(name string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+// Renew replaces one file also where the file system is full: that it is full has to be published.
+func (d Dir) Renew(name string, perm os.FileMode, data []byte) error {
+	err := d.WriteWith(name, perm, func(w io.Writer) error {
+		_, err := w.Write(data)
 		return err
+	})
+	if errors.Is(err, unix.ENOSPC) { // the agent may fill that file system in the moment in which a spare is renewed
+		err = d.overwrite(name, data)
 	}
+	if err == nil {
+		d.spare(name, perm, max(16<<10, 2*int64(len(data)))) // for one with long faults in it
+	}
+	return err
+}
+
+// overwrite writes over the file that is there, which takes no room on a full file system. Readers may see half of it:
+// it is for what could not be replaced. What doesn't fit is not written at all.
+func (d Dir) overwrite(name string, data []byte) error {
 	path := filepath.Join(string(d), name)
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -209,9 +221,9 @@ func (d Dir) Overwrite(name string, v any) error {
 	return nil
 }
 
-// Spare makes room for the next write of name, of which whoever fills the file system
+// spare makes room for the next write of name, of which whoever fills the file system
 // takes nothing. Where there is none to be had, that write may fail.
-func (d Dir) Spare(name string, perm os.FileMode, size int64) {
+func (d Dir) spare(name string, perm os.FileMode, size int64) {
 	f, err := os.OpenFile(filepath.Join(string(d), name+".new"), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
 	if err != nil {
 		return

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -89,14 +90,18 @@ func TestKernelAbove(t *testing.T) {
 // TestOverwrite: what is written over a file is read back, whether it is shorter or longer, and nothing is made anew.
 func TestOverwrite(t *testing.T) {
 	d := Dir(t.TempDir())
-	if err := d.Overwrite(StatusFile, State{}); err == nil {
+	if err := d.overwrite(StatusFile, []byte("{}")); err == nil {
 		t.Error("a file was made")
 	}
 	if err := d.Write(StatusFile, 0o644, State{Phase: PhaseReady, Reason: "of some length"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, reason := range []string{"", "of some more length, by which the file grows"} {
-		if err := d.Overwrite(StatusFile, State{Phase: PhaseFailed, Reason: reason}); err != nil {
+		data, err := json.Marshal(State{Phase: PhaseFailed, Reason: reason})
+		if err == nil {
+			err = d.overwrite(StatusFile, data)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		var s State

@@ -1,9 +1,14 @@
 package state
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -17,6 +22,7 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 	g := s.Guard.Stats
 	put("info", "gauge", "What runs.", metric.Is(1, "version", version, "mode", s.Mode, "backend", s.Firewall.Backend))
 	put("healthy", "gauge", "1 if the container is confined and all parts work.", metric.Is(number(healthy)))
+	put("published_timestamp_seconds", "gauge", "When this was written: at least every 10 seconds.", metric.Is(stamp(s.Published)))
 	put("monitor", "gauge", "1 in monitor mode: what the policy denies is let through.", metric.Is(number(s.Monitor)))
 	put("dns_queries_total", "counter", "Questions of the agent, by what was decided.",
 		metric.Is(g.Allowed, "decision", "allow"), metric.Is(g.Denied, "decision", "deny"))
@@ -55,6 +61,40 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 	s.Audit.writeMetrics(put)
 	put("start_timestamp_seconds", "gauge", "When agent-init was started.", metric.Is(stamp(s.Started)))
 	return all
+}
+
+// maxMetrics bounds what is read of them: a policy has a few routes, with six lines each.
+const maxMetrics = 1 << 20
+
+// ReadMetrics reads what the keeper of this container has published of them.
+func ReadMetrics() ([]byte, error) {
+	dir, err := Find()
+	if err != nil {
+		return nil, NotRunning(err)
+	}
+	return dir.metrics(time.Now())
+}
+
+// metrics reads them. Those of a keeper that has not reported for a while are an error: they would go on saying that all is
+// well.
+func (d Dir) metrics(now time.Time) ([]byte, error) {
+	f, err := os.Open(filepath.Join(string(d), MetricFile))
+	if err != nil {
+		return nil, NotRunning(err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the metrics: %w", err)
+	}
+	if age := now.Sub(st.ModTime()); age > stale || age < -stale {
+		return nil, fault.New(fault.Failure, "see agent-init status", "the metrics are from %s: the keeper has not reported since", st.ModTime().UTC().Format(time.RFC3339))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxMetrics))
+	if err != nil {
+		return nil, fmt.Errorf("read the metrics: %w", err)
+	}
+	return data, nil
 }
 
 // writeMetrics writes the head of the log. A label with the hash would make a series of each value, and a number has no
