@@ -81,7 +81,11 @@ test-all: export PLACES = docker devcontainer
 ## test-release: the rest, weekly and before each release: each image, agent and place (needs root)
 test-release: export PARALLEL = 2
 test-release:
-	@test/run.sh 2 test-places "test-agents test-images"
+	@test/run.sh 2 test-places "test-agents test-images" test-collector
+
+# The OpenTelemetry Collector with deploy/telemetry, from its modules: building it takes minutes.
+test-collector:
+	cd test/collector && $(GO) test -count=1 -timeout 60m -v ./...
 
 test-prepare:
 	@test/prepare.sh $(PREPARE)
@@ -256,5 +260,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-claude test-devcontainer test-prepare test-unit test-race $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
+.PHONY: build test-collector host oracle stress soak soak-docs release reproducible demo test test-all test-release test-spine test-attack test-checks test-claude test-devcontainer test-prepare test-unit test-race $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard corpus presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)
