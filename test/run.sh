@@ -61,7 +61,7 @@ of=$((${#targets[@]} + 2))
 
 # watch notes the peak of memory in use, in MiB, and tells each minute what is under way.
 watch() {
-  local peak=0 used last=$SECONDS running pid target
+  local peak=0 used last=$SECONDS running pid target how
   while sleep 1; do
     used=$(awk '/^MemTotal:/ {t = $2} /^MemAvailable:/ {printf "%d", (t - $2) / 1024}' /proc/meminfo)
     if [ "$used" -gt "$peak" ]; then
@@ -74,7 +74,8 @@ watch() {
     for pid in "$logs"/*.pid; do
       [ -e "$pid" ] || continue
       target=$(basename "$pid" .pid)
-      running+="; $target: $(progress "$target" || true)"
+      how=$(progress "$target")
+      running+="; $target: $how"
     done
     say "under way${running#;}"
   done
@@ -83,7 +84,7 @@ watch() {
 # progress TARGET: how many of its tests have passed, and what runs. Of scripts, the log says it.
 progress() {
   if [ -s "$logs/$1.progress" ]; then
-    head -n 1 "$logs/$1.progress"
+    head -n 1 "$logs/$1.progress" || true # a test's end may take it away
     return
   fi
   awk '
@@ -97,7 +98,7 @@ progress() {
       if (failed != "") printf ", FAILED:%s", failed
       if (test != "") printf ", runs %s", test
       else printf ", says: %s", substr(last, 1, 100)
-    }' "$logs/$1.log"
+    }' "$logs/$1.log" || true
 }
 
 # reasons VERDICT LOG: a line that names what failed in there.

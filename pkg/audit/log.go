@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,10 +18,6 @@ const FileName = "audit.jsonl"
 
 // Unwritten begins the reason of an event that stands for others, which have no line: as many as it suppressed.
 const Unwritten = "events could not be written"
-
-func unwritten(e Event) bool {
-	return e.Kind == Guard && e.Verdict == Fault && strings.HasPrefix(e.Reason, Unwritten)
-}
 
 // Options say where a Log writes. The zero value of each but Dir is its default.
 type Options struct {

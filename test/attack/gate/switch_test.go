@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/h2c"
+	"golang.org/x/net/http2/h2c" //lint:ignore SA1019 net/http knows h2c, but not by upgrade
 
 	"github.com/agent-init/agent-init/internal/lab"
 	"github.com/agent-init/agent-init/test/attack/rig"
