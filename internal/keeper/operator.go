@@ -1,12 +1,9 @@
 package keeper
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,7 +14,6 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -27,8 +23,8 @@ import (
 )
 
 type doors struct {
-	controls, metrics *net.UnixListener // for root
-	requests          *os.File          // the agent's, listened to by the guard
+	controls *net.UnixListener // for root
+	requests *os.File          // the agent's, listened to by the guard
 }
 
 // openSockets makes the sockets before there is a guard to serve that of requests.
@@ -45,10 +41,6 @@ func (b *base) openSockets(_ context.Context, l loaded) (out listening, err erro
 		return out, err
 	}
 	b.atEnd(out.doors.controls.Close)
-	if out.doors.metrics, err = open(ask.MetricsSocket, 0o600); err != nil {
-		return out, err
-	}
-	b.atEnd(out.doors.metrics.Close)
 	// Everyone may connect; whose request counts is for the guard to see.
 	requests, err := open(ask.RequestSocket, 0o666)
 	if err != nil {
@@ -69,7 +61,6 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 			k.log.Error("grants can no longer be made", "error", err)
 		}
 	}()
-	go k.serveMetrics(k.doors.metrics)
 	tick, again := time.Tick(time.Second), time.Tick(state.AttestEvery)
 	for {
 		select {
@@ -258,38 +249,4 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 		return ask.RefuseWith(err)
 	}
 	return ask.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
-}
-
-// serveMetrics answers whatever is asked, and reads no more of it than where it ends: the socket is root's alone.
-func (b *base) serveMetrics(l *net.UnixListener) {
-	for {
-		conn, err := l.AcceptUnix()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			if p, err := control.PeerOf(conn); err != nil || p.UID != uint32(os.Geteuid()) { // root, but for tests
-				return
-			}
-			if conn.SetDeadline(time.Now().Add(5*time.Second)) != nil {
-				return
-			}
-			r := bufio.NewReader(io.LimitReader(conn, 16<<10))
-			for {
-				line, err := r.ReadString('\n')
-				if err != nil {
-					return
-				}
-				if strings.TrimSpace(line) == "" {
-					break
-				}
-			}
-			s := b.measured()
-			var body strings.Builder
-			if metric.WriteText(&body, s.Metrics(b.config.Version, time.Now())) == nil {
-				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
-			}
-		}()
-	}
 }

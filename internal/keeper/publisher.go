@@ -82,18 +82,6 @@ func (p *publisher) status() state.State {
 	return p.state
 }
 
-// measured is the status with the head of the log as it is now.
-func (p *publisher) measured() state.State {
-	p.mu.Lock()
-	log := p.audit
-	p.mu.Unlock()
-	s := p.status()
-	if log != nil {
-		s.Audit.Head, s.Audit.Found = log.Head(), log.Found()
-	}
-	return s
-}
-
 func (p *publisher) ready() bool { return p.status().Phase == state.PhaseReady }
 
 // publish writes the state and the metrics for everyone. A disk that can't be written does not

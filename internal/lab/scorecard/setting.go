@@ -138,7 +138,7 @@ func (s *Setting) values(a *Attack) map[string]string {
 	}
 	if s.Ours {
 		v["agent-init"], v["policy"], v["run"] = "agent-init", "/etc/agent-init/allowlist.txt", "/run/agent-init"
-		v["control"], v["metrics"] = "/run/agent-init/control.sock", "/run/agent-init/metrics.sock"
+		v["control"] = "/run/agent-init/control.sock"
 	}
 	if s.Allowed != "" {
 		v["ech-ok"], v["route"] = encryptedHello(s.Allowed), fmt.Sprintf("830704%x00", ok4.AsSlice()) // a loose one (RFC 791)

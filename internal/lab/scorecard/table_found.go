@@ -35,7 +35,7 @@ func foundFirst() []Attack {
 			Try:   []string{`tcp -esc 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{bad}' {ok4}:80`, `tcp -esc 'PRI * HTTP/2.0\r\nHost: {ok}\r\n\r\nSM\r\n\r\n{bad}' {ok4}:80`},
 			Tests: []string{"TestHTTP2WithoutTLSRefused"}},
 		{ID: "X11", Title: "sockets from a user namespace", Won: true,
-			Try:   []string{"unshare user,mount unix {control}", "unshare user,mount unix {metrics}"},
+			Try:   []string{"unshare user,mount unix {control}"},
 			Tests: []string{"TestNamespaceRootIsTheAgentToSockets"}},
 		{ID: "X19", Title: "a byte of urgent data in the name",
 			Try: []string{`urgent -at 22 -timeout 2s -esc 'GET / HTTP/1.1\r\nHost: X{bad}\r\nConnection: close\r\n\r\n' {ok4}:80`,

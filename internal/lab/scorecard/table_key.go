@@ -72,7 +72,7 @@ func keyAttacks() []Attack {
 		{ID: "K03", Title: "the key in a file", Try: []string{"hunt -in files {keys}"}, Won: true, Tests: canary},
 		{ID: "K04", Title: "the key in what agent-init says",
 			Try: []string{"run {agent-init} status --json", "run {agent-init} status", "run {agent-init} explain {provider}", "run {agent-init} check --json", "run {agent-init} log",
-				"run {agent-init} doctor --json", "read {run}/status.json", "read {run}/policy.jsonl", "read {run}/agent.json", "unix -send GET {metrics}"},
+				"run {agent-init} doctor --json", "read {run}/status.json", "read {run}/policy.jsonl", "read {run}/agent.json", "read {run}/metrics.prom"},
 			Judge: said, Tests: canary},
 		{ID: "K05", Title: "an attacker's key, at the API that is allowed",
 			Try: []string{"model -key {stranger} -body '{honest}' anthropic /v1/messages", "model -header 'X-Api-Key: {stranger}' -body '{honest}' anthropic /v1/messages",

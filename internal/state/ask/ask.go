@@ -14,7 +14,6 @@ import (
 const (
 	ControlSocket = "control.sock" // root's, to the keeper
 	RequestSocket = "request.sock" // the agent's, to the guard
-	MetricsSocket = "metrics.sock" // counters over HTTP, for root
 	SessionSocket = "session.sock" // the session server's
 )
 
