@@ -3,7 +3,6 @@ package keeper
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -109,9 +108,9 @@ func (p *publisher) publish() {
 		s.Audit.Fault, s.Audit.Head, s.Audit.Found = fault, head, found
 	})
 	s := p.status()
-	data, err := json.MarshalIndent(s, "", "  ")
+	data, err := state.Indented(s)
 	if err == nil {
-		err = p.dir.Renew(state.StatusFile, 0o644, append(data, '\n'))
+		err = p.dir.Renew(state.StatusFile, 0o644, data)
 	}
 	if err != nil {
 		p.log.Error("publishing the state", "error", err)

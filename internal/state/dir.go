@@ -143,14 +143,20 @@ func checkDir(d string) error {
 
 // Write replaces one file as a whole, so that no reader sees half of it.
 func (d Dir) Write(name string, perm os.FileMode, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
+	data, err := Indented(v)
 	if err != nil {
 		return err
 	}
 	return d.WriteWith(name, perm, func(w io.Writer) error {
-		_, err := w.Write(append(data, '\n'))
+		_, err := w.Write(data)
 		return err
 	})
+}
+
+// Indented is v as JSON that people can read.
+func Indented(v any) ([]byte, error) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	return append(data, '\n'), err
 }
 
 // WriteWith is write of what fill writes.
