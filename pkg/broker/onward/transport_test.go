@@ -118,9 +118,8 @@ func TestConnections(t *testing.T) {
 // clients are the places in the tree that make requests of their own, and why no body of the agent's goes over a
 // connection of theirs that is used again.
 var clients = map[string]string{
-	"pkg/broker/onward/transport.go":  "Transport itself",
-	"internal/broker/logins.go":       "a connection for each refresh",
-	"cmd/agent-init-exporter/sink.go": "its bodies are the log, to the operator's own collector",
+	"pkg/broker/onward/transport.go": "Transport itself",
+	"internal/broker/logins.go":      "a connection for each refresh",
 }
 
 // TestClients: whatever else asks by HTTP uses Transport.
