@@ -217,7 +217,7 @@ func lacks(name string) string {
 		return "no IPv6"
 	case "frame4":
 		return "no gateway"
-	case "agent-init", "control", "metrics", "run", "policy":
+	case "agent-init", "control", "run", "policy":
 		return "not inside"
 	case "workspace":
 		return "no workspace"

@@ -112,7 +112,7 @@ func (s *Setting) values(a *Attack) map[string]string {
 		"sub": "", "wildcard": s.Wildcard, "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
 		"workspace": s.Workspace, "ech": encryptedHello(b.other), "ech-ok": "", "route": "",
 		"frame4": "", "frame6": "",
-		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
+		"init": "1", "agent-init": "", "control": "", "run": "", "policy": "",
 	}
 	if s.Frames != nil {
 		v["frame4"], v["frame6"] = s.Frames(b.v4), s.Frames(b.v6)

@@ -40,7 +40,7 @@ func unchangedIn(w *rig.World) unchanged {
 	policy, _ := s["policy"].(map[string]any)
 	u.attempts, u.restarts = policy["attempts"], guard["restarts"]
 	// Without times: what is published again as it was has not changed.
-	u.files = w.Root("sh", "-c", `cd /run/agent-init && for f in *; do case $f in (status.json|leases.json|*.new) ;; (*) stat -c '%n %A %u %g' $f; test ! -f $f || cksum <$f; esac; done
+	u.files = w.Root("sh", "-c", `cd /run/agent-init && for f in *; do case $f in (status.json|metrics.prom|leases.json|*.new) ;; (*) stat -c '%n %A %u %g' $f; test ! -f $f || cksum <$f; esac; done
 		stat -c '%n %A %u %g' /run/agent-init /etc/agent-init /var/log/agent-init`).Stdout
 	if !strings.Contains(u.files, "README.md") || !strings.Contains(u.files, "policy.jsonl") {
 		w.Errorf("not everything is published: %s", u.files)
@@ -293,7 +293,7 @@ func TestNothingListensForOrders(t *testing.T) {
 	}
 	for _, op := range [][]string{
 		{"read", "/run/agent-init/agent.json"}, {"read", "/run/agent-init/keeper.lock"},
-		{"write", "/run/agent-init/status.json"}, {"write", "/run/agent-init/selftest.json"}, {"write", "/run/agent-init/agent.json"},
+		{"write", "/run/agent-init/status.json"}, {"write", "/run/agent-init/metrics.prom"}, {"write", "/run/agent-init/selftest.json"}, {"write", "/run/agent-init/agent.json"},
 		{"write", "/run/agent-init/status.json.new"}, {"write", "/run/agent-init/keeper.lock"}, {"write", "/run/agent-init/x"},
 		{"write", "/var/log/agent-init/audit.jsonl"}, {"write", "-append", "/var/log/agent-init/audit.jsonl"}, {"write", "/var/log/agent-init/audit.jsonl.1"},
 		{"write", "/etc/agent-init/allowlist.txt"}, {"write", "/etc/agent-init/policy.yaml"}, {"write", "/usr/local/bin/agent-init"},
