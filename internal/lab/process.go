@@ -24,7 +24,7 @@ import (
 // Patience is how long is waited for what has to happen before a test fails for
 // want of it. It is no measure of anything: on a loaded machine a test takes longer,
 // and does not fail.
-const Patience = 90 * time.Second
+const Patience = 5 * time.Minute
 
 // Cmd is a command to run in a box.
 type Cmd struct {

@@ -69,7 +69,10 @@ func TestLabSessionRecords(t *testing.T) {
 	r.shows(p, "detached")
 	r.must("root", "new", "much", "--", "sh", "-c", `while :; do seq -f "%.0f of a lot of lines, as many as it takes" 25000; sleep 1; done`)
 	last := cast + ".w3"
-	r.eventually("nothing is put aside", func() bool { _, err := os.Stat(r.record(last + ".4")); return err == nil })
+	for i := 1; i <= 4; i++ {
+		name := fmt.Sprintf("%s.%d", last, i)
+		r.eventually("nothing is put aside as "+name, func() bool { _, err := os.Stat(r.record(name)); return err == nil })
+	}
 	var was os.FileInfo // none has the number while they are being renamed
 	r.eventually("there is no third", func() bool {
 		var err error

@@ -101,7 +101,7 @@ func (r *rig) start(cols, rows int, flags, command string) int {
 }
 
 func (r *rig) runLine(flags, command string) string {
-	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s run --unsafe-no-firewall --user %s:%[4]s --config /run/none --grace 2s %s -- %s 2>>%[1]s/stderr",
+	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s run --unsafe-no-firewall --user %s:%[4]s --config /run/none --grace 1h %s -- %s 2>>%[1]s/stderr",
 		r.dir, quote(boxScript), r.binary, agentUID, flags, command)
 }
 

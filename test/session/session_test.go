@@ -216,7 +216,8 @@ func TestLabSessionSlowReader(t *testing.T) {
 	for _, pid := range r.attached() {
 		must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
-	r.line(p, "yes 'a line of some length, again and again' | head -c 30000000; clear; echo the end")
+	// A client's queue holds a mebibyte.
+	r.line(p, "yes 'a line of some length, again and again' | head -c 5000000; clear; echo the end")
 	r.hides(p, "a line")
 	r.shows(p, "the end")
 	for _, pid := range r.attached() {

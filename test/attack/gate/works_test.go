@@ -219,7 +219,7 @@ func TestGateLarge(t *testing.T) {
 			if scheme == "http" && strings.HasSuffix(c.what, "1.1") {
 				continue // the same once more
 			}
-			r := w.Box.Exec(lab.Cmd{Timeout: 5 * time.Minute, Args: []string{"agent-init", "exec", "--", "sh", "-c", c.script, "sh", scheme + "://ok.test/"}})
+			r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", c.script, "sh", scheme + "://ok.test/"}})
 			got := r.Stdout
 			if c.what == "up" && r.Code == 0 {
 				got = <-arrived

@@ -95,7 +95,7 @@ func TestAgentInitRunByTheAgentGainsNothing(t *testing.T) {
 		"__keeper {}":                    "77",
 	}
 	commands := strings.Join(slices.Sorted(maps.Keys(want)), "\n")
-	r := w.Box.Exec(lab.Cmd{Timeout: 2 * time.Minute, Args: []string{"agent-init", "exec", "--", "sh", "-c", `
+	r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", `
 		cd /tmp
 		for i in $(seq 100); do
 			printf '%s\n' "$1" | while read -r c; do

@@ -29,7 +29,7 @@ func TestStoppedProbesFailTheStart(t *testing.T) {
 			storm := w.Box.ExecStart(lab.Cmd{UID: lab.AgentUID, Args: []string{"poke", "harry", "-for", "5m", sig}})
 			defer storm.Wait(0)
 			defer func() { rig.Must(t, storm.Signal(unix.SIGKILL)) }()
-			r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "up"}, Timeout: 3 * time.Minute})
+			r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "up"}})
 			rig.Refused(t, r, 70)
 			w.Box.ForgetPackets()
 			for _, op := range [][]string{{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"resolve", "evil.test"}} {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,10 +88,10 @@ func TestLogFloodIsCounted(t *testing.T) {
 	var wg sync.WaitGroup
 	var names, packets lab.Result
 	wg.Go(func() {
-		names = w.Box.Exec(lab.Cmd{Timeout: 10 * time.Minute, Args: []string{"agent-init", "exec", "--", "poke", "dns", "-n", strconv.Itoa(n), "-c", "16", "8.8.8.8:53", "{n}.evil.test", "A"}})
+		names = w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "exec", "--", "poke", "dns", "-n", strconv.Itoa(n), "-c", "16", "8.8.8.8:53", "{n}.evil.test", "A"}})
 	})
 	wg.Go(func() {
-		packets = w.Box.Exec(lab.Cmd{Timeout: 10 * time.Minute, Args: []string{"agent-init", "exec", "--", "poke", "flood", "-n", strconv.Itoa(n), "-spread", "50000", "1.1.0.0:9"}})
+		packets = w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "exec", "--", "poke", "flood", "-n", strconv.Itoa(n), "-spread", "50000", "1.1.0.0:9"}})
 	})
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

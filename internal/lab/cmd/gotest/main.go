@@ -125,6 +125,8 @@ type report struct {
 type running struct {
 	name   string
 	words  strings.Builder // not printed yet
+	whose  string          // the test of the last words
+	midway bool            // they are no whole line
 	over   bool
 	of     int
 	done   int
@@ -168,7 +170,7 @@ func (r *report) take(e event) {
 		r.began = append(r.began, &running{name: e.Package, of: r.known[e.Package]})
 	}
 	p := r.began[i]
-	p.words.WriteString(e.Output)
+	p.say(e)
 	if m := narrowed.FindStringSubmatch(e.Output); m != nil {
 		_, _ = fmt.Sscan(m[1], &p.of)
 	}
@@ -198,6 +200,25 @@ func (r *report) take(e event) {
 		}
 	}
 }
+
+// say takes words, and names their test where the last ones were another's: of tests that run at the same time, go test
+// -json says it in the event alone (cmd/internal/test2json).
+func (p *running) say(e event) {
+	if e.Action != "output" {
+		return
+	}
+	if e.Test != "" && e.Test != p.whose && !p.midway && !titled.MatchString(e.Output) {
+		fmt.Fprintf(&p.words, "=== NAME  %s\n", e.Test)
+	}
+	if !p.midway {
+		p.whose = e.Test
+	}
+	p.words.WriteString(e.Output)
+	p.midway = !strings.HasSuffix(e.Output, "\n")
+}
+
+// titled is a line that names its test.
+var titled = regexp.MustCompile(`^( *--- |=== )`)
 
 // print says what the first package has said since, and all of those behind it that are over.
 func (r *report) print() error {

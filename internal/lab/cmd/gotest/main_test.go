@@ -21,6 +21,10 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"m/b","Output":"FAIL\n"}
 {"Action":"fail","Package":"m/b"}
 {"Action":"run","Package":"m/a","Test":"TestA2"}
+{"Action":"output","Package":"m/a","Test":"TestA2","Output":"=== RUN   TestA2\n"}
+{"Action":"output","Package":"m/a","Test":"TestA","Output":"half a "}
+{"Action":"output","Package":"m/a","Test":"TestA2","Output":"line\n"}
+{"Action":"output","Package":"m/a","Test":"TestA2","Output":"others\n"}
 {"Action":"pause","Package":"m/a","Test":"TestA2"}
 {"Action":"pass","Package":"m/a","Test":"TestA"}
 {"Action":"cont","Package":"m/a","Test":"TestA2"}
@@ -34,7 +38,7 @@ func TestReport(t *testing.T) {
 	if err := r.read(strings.NewReader(events), func() error { told = append(told, r.String()); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if want := "=== RUN   TestA\na words\nok\n2 tests run here\n=== RUN   TestB\nFAIL\n"; out.String() != want {
+	if want := "=== RUN   TestA\na words\n=== RUN   TestA2\n=== NAME  TestA\nhalf a line\n=== NAME  TestA2\nothers\nok\n2 tests run here\n=== RUN   TestB\nFAIL\n"; out.String() != want {
 		t.Errorf("it printed\n%s\nwant\n%s", out.String(), want)
 	}
 	all := strings.Join(told, "\n")
