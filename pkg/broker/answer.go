@@ -97,10 +97,11 @@ func (a *answer) pass(resp *http.Response) {
 	a.meter = judge.NewMeter(x.endpoint.Body, resp.Header.Get("Content-Type"))
 	defer a.untilEnd()()
 	err := a.send(resp)
-	if err != nil && a.ctx.Err() == nil {
+	// A server may end its answer at TLS's close_notify, which comes before the connection's end.
+	if n := x.ended(); n != nil {
+		x.event.Refused, err = n.What+": "+n.Text, n
+	} else if err != nil && a.ctx.Err() == nil {
 		x.proxy.config.Log.Debug("an answer of a route ended early", "route", x.event.Route)
-	} else if n := x.ended(); err != nil && n != nil {
-		x.event.Refused = n.What + ": " + n.Text
 	}
 	x.count(resp.StatusCode, a.meter)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestLabSessionDetach(t *testing.T) {
 	p := r.start(80, 24, "", prompt)
 	r.shows(p, ">")
 	r.line(p, `printf '\033[1;31mred\033[m \033[48;2;10;20;30mtrue\033[m ünïcödé %s\n' "$AGENT_SESSION"`)
-	r.shows(p, "ünïcödé agent")
+	r.shows(p, "ünïcödé agent\n>")
 	before := r.coloured(p)
 	r.keys(p, "C-]", "d")
 	r.shows(p, "detached; the session goes on")

@@ -112,7 +112,9 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 	}
 	x.silence.heard()
 	x.silence.answer(true)
-	if err := x.pass(w, resp); err != nil {
+	err = x.pass(w, resp)
+	// A server may end its answer at TLS's close_notify, which comes before the connection's end.
+	if _ = errors.As(context.Cause(x.ctx), &ended); err != nil || ended != nil {
 		if x.event.Refused == "" && x.ctx.Err() != nil {
 			n := x.ended()
 			x.event.Refused = n.What + ": " + n.Text

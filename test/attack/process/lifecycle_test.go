@@ -250,7 +250,7 @@ func TestEndOpensNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := rig.StartIn(t, lab.New(t, lab.Options{}), rig.Allowlist, lab.BoxOptions{}, "agent-init", "run", "--grace", "1s", "--", "sh", "-c", "echo started; "+hammer)
+			w := rig.StartIn(t, lab.New(t, lab.Options{}), rig.Allowlist, lab.BoxOptions{}, "agent-init", "run", "--grace", "1s", "--", "sh", "-c", `trap "" TERM; echo started; `+hammer)
 			w.Ready()
 			if !w.Agent.WaitOutput("started", 10*time.Second) {
 				t.Fatal("the agent was not started")

@@ -217,6 +217,10 @@ func measureRevoke(b *bench) {
 		if load.flood {
 			box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", "while :; do poke dns -n 100000 -c 64 -timeout 1s 127.0.0.1:53 x{n}.flood.test A; done >/dev/null 2>&1"}})
 		}
+		denials := make([]*denial, len(revoked))
+		for i, r := range revoked {
+			denials[i] = b.prepares(box, r.deny, r.policy)
+		}
 		if load.spinners > 0 {
 			box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c",
 				fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; wait", load.spinners)}})
@@ -226,8 +230,8 @@ func measureRevoke(b *bench) {
 		time.Sleep(time.Second)
 		var notes []string
 		var worst time.Duration
-		for _, r := range revoked {
-			began := b.denies(box, p, load.spinners > 0, r.deny, r.policy)
+		for i, r := range revoked {
+			began := denials[i].begins(b)
 			time.Sleep(2*revokeGoal + time.Second)
 			last, _ := a.of(r.key)
 			anew, _ := a.of(r.key + " anew")
@@ -250,30 +254,52 @@ func (b *bench) until(what string, is func() bool) {
 	}
 }
 
-// denies has a person deny a target, or load the policy without its routes, and returns when that began. In a box that is
-// short of processors, the person's command is, too.
-func (b *bench) denies(box *lab.Box, p *lab.Process, slow bool, target, policy string) time.Time {
+// denial is a person's shell that is about to deny something.
+type denial struct {
+	box    *lab.Box
+	shell  *lab.Process
+	start  *os.File // a line begins it
+	policy string   // put in place before
+}
+
+// prepares has a person's shell wait to deny a target or, for "", to load the policy without its routes. It is there before
+// the box becomes short of processors, so that the person's command is short of them too: Linux 6.18 may leave what joins
+// such a control group runnable for minutes without running it.
+func (b *bench) prepares(box *lab.Box, target, policy string) *denial {
 	command := "agent-init deny " + target
 	if target == "" {
-		if err := box.WriteFile("/etc/agent-init/policy.yaml", []byte(policy), 0o644); err != nil {
-			b.Fatalf("%v", err)
-		}
 		command = "agent-init reload"
 	}
-	run := box.ExecStart(lab.Cmd{Args: []string{"sh", "-c", "sleep 0.3; date +%s%N; " + command}})
-	if slow {
-		b.slows(box, p)
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.Fatalf("%v", err)
 	}
-	r := run.Wait(lab.Patience)
+	defer r.Close()
+	b.Cleanup(func() { _ = w.Close() })
+	shell := box.ExecStart(lab.Cmd{Input: r, Args: []string{"sh", "-c", "read -r begin; date +%s%N; " + command}})
+	return &denial{box, shell, w, policy}
+}
+
+// begins denies, and returns when that began.
+func (d *denial) begins(b *bench) time.Time {
+	if d.policy != "" {
+		if err := d.box.WriteFile("/etc/agent-init/policy.yaml", []byte(d.policy), 0o644); err != nil {
+			b.Fatalf("%v", err)
+		}
+	}
+	if _, err := fmt.Fprintln(d.start); err != nil {
+		b.Fatalf("%v", err)
+	}
+	r := d.shell.Wait(lab.Patience)
 	said, _, _ := strings.Cut(r.Stdout, "\n")
 	began, err := strconv.ParseInt(said, 10, 64)
 	if r.Code != 0 || err != nil {
-		b.Fatalf("%s: %v, %s", command, err, r)
+		b.Fatalf("deny: %v, %s", err, r)
 	}
 	return time.Unix(0, began)
 }
 
-// slows puts all processes of a box into a control group that has half a processor.
+// slows puts all processes of a box into a control group, which has half a processor then.
 func (b *bench) slows(box *lab.Box, p *lab.Process) {
 	const top = "/sys/fs/cgroup"
 	dir, file := filepath.Join(top, "cpu"), "cpu.cfs_quota_us"
@@ -284,21 +310,19 @@ func (b *bench) slows(box *lab.Box, p *lab.Process) {
 		}
 	}
 	dir = filepath.Join(dir, "agent-init-bench-"+strconv.Itoa(p.Pid()))
-	if err := os.Mkdir(dir, 0o755); err == nil {
-		b.Cleanup(func() {
-			box.Kill()
-			for range 1000 {
-				if unix.Rmdir(dir) == nil {
-					return
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			b.Errorf("%s can't be removed", dir)
-		})
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(halfProcessor)), 0); err != nil {
-			b.Fatalf("%v", err)
-		}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		b.Fatalf("%v", err)
 	}
+	b.Cleanup(func() {
+		box.Kill()
+		for range 1000 {
+			if unix.Rmdir(dir) == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.Errorf("%s can't be removed", dir)
+	})
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", p.Pid()))
 	if err != nil {
 		b.Fatalf("%v", err)
@@ -311,5 +335,8 @@ func (b *bench) slows(box *lab.Box, p *lab.Process) {
 				_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(filepath.Base(proc)), 0) // it may have ended
 			}
 		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(halfProcessor)), 0); err != nil {
+		b.Fatalf("%v", err)
 	}
 }
