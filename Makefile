@@ -74,8 +74,8 @@ test:
 ## test-all: what finds our faults: attacks over each packet filter and in each mode, races, containers, gVisor, lint (needs root)
 test-all: export PARALLEL = 2
 test-all:
-	@test/run.sh 3 test-places test-container test-attack "test-gvisor lint" test-race \
-		test-checks test-lab-xtables-legacy test-lab-up test-lab-sidecar
+	@test/run.sh 3 test-places test-container test-attack test-race test-checks \
+		"test-gvisor lint" test-lab-xtables-legacy test-lab-up test-lab-sidecar
 test-all: export PLACES = docker devcontainer
 
 ## test-release: the rest, weekly and before each release: each image, agent and place (needs root)
@@ -116,8 +116,9 @@ test-lab-sidecar: export AGENT_INIT_TEST_MODE = sidecar
 test-attack $(LAB): build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -p 1 -parallel $(PARALLEL) -timeout 60m ./test/attack/...
 
+# "make scorecard" has the other modes, and all other settings.
 test-checks: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GOTEST) -count=1 -skip '^TestLabScorecard$$/^(up|sidecar)$$' -p 2 -parallel $(PARALLEL) -timeout 60m ./internal/lab/scorecard ./pkg/session/terminal ./pkg/broker/judge
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -C internal/lab/pid1check -count=1 -parallel $(PARALLEL) -timeout 60m .
 	$(GOTEST) -count=1 -run '^TestMemory' ./pkg/broker
 

@@ -93,9 +93,15 @@ func switchCoreOff() error {
 	return nil
 }
 
+// idleNice is the niceness with which the command runs only where nothing else wants the processor (SCHED_IDLE): the kernel
+// weighs it as 3 then, and not as 15, beside 1,024 of each process of agent-init (sched(7)). With a quota of processors it
+// matters more than that: Linux 6.18 takes each process out of the queue when the quota is used up, and puts it back with at
+// most a tick of what it was owed (place_entity and update_entity_lag, kernel/sched/fair.c). What weighs 1,024 comes last
+// then, for minutes, if all in the queue weigh much together.
+const idleNice = 19
+
 // standBack makes the niceness of the calling thread at least n, for good: who has neither the capability nor a limit that
-// says so can't lower it, nor be scheduled in real time. SCHED_IDLE would weigh it less still. But with Linux 6.18 beside 300
-// such processes in half a processor, a process that had joined their group did not run at all for more than a minute.
+// says so can't lower it, nor leave SCHED_IDLE, nor be scheduled in real time.
 func standBack(n int) error {
 	for _, limit := range []int{unix.RLIMIT_NICE, unix.RLIMIT_RTPRIO} {
 		if err := unix.Setrlimit(limit, &unix.Rlimit{}); err != nil {
@@ -108,6 +114,12 @@ func standBack(n int) error {
 	}
 	if was < n {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n); err != nil {
+			return err
+		}
+	}
+	if n >= idleNice {
+		idle := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: idleNice}
+		if err := unix.SchedSetAttr(0, &idle, 0); err != nil && err != unix.ENOSYS { // as in gVisor
 			return err
 		}
 	}

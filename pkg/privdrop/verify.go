@@ -60,6 +60,21 @@ func standsBack(n int) error {
 	case unix.Setpriority(unix.PRIO_PROCESS, 0, n-1) == nil:
 		return errors.New("the niceness can be lowered")
 	}
+	if n >= idleNice {
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err == unix.ENOSYS {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read how it is scheduled: %w", err)
+		}
+		if attr.Policy != unix.SCHED_IDLE {
+			return fmt.Errorf("it is scheduled by policy %d, not when nothing else is", attr.Policy)
+		}
+		if unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Nice: idleNice}, 0) == nil {
+			return errors.New("it can leave SCHED_IDLE")
+		}
+	}
 	return nil
 }
 
