@@ -94,10 +94,7 @@ func switchCoreOff() error {
 }
 
 // idleNice is the niceness with which the command runs only where nothing else wants the processor (SCHED_IDLE): the kernel
-// weighs it as 3 then, and not as 15, beside 1,024 of each process of agent-init (sched(7)). With a quota of processors it
-// matters more than that: Linux 6.18 takes each process out of the queue when the quota is used up, and puts it back with at
-// most a tick of what it was owed (place_entity and update_entity_lag, kernel/sched/fair.c). What weighs 1,024 comes last
-// then, for minutes, if all in the queue weigh much together.
+// weighs it as 3 then, and not as 15, beside 1,024 of each process of agent-init (sched(7)).
 const idleNice = 19
 
 // standBack makes the niceness of the calling thread at least n, for good: who has neither the capability nor a limit that
