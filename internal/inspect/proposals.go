@@ -23,9 +23,6 @@ func Asked(e audit.Event) string { return processOf(e) }
 // LogFault says what to do about a log that can't be read.
 func LogFault(err error) error { return logFault(err) }
 
-// ReadFiles reads the policy's files, as check does.
-func ReadFiles(o policy.ReadOptions) (*policy.Policy, error) { return readFiles(o) }
-
 // Proposals are the lines that would have allowed what was refused, for who reads the log by itself.
 type Proposals struct{ s *suggester }
 
