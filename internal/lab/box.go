@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/lab/container"
@@ -55,6 +56,7 @@ type Box struct {
 	plug    plug
 	opts    BoxOptions
 	capture *capture
+	group   cgroup // of all that runs in the box
 	running current
 	leave   func() error   // of an attached one
 	hub     *hub           // behind a gateway
@@ -79,6 +81,10 @@ func (b *Box) start(index int) (err error) {
 	if _, err := capNumbers(b.opts.Caps); err != nil {
 		return err
 	}
+	if b.group, err = newCgroup(filepath.Base(b.lab.dir) + "-" + b.name); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	b.lab.onClose(b.group.remove)
 	b.lab.onClose(b.kill)
 	if s := b.opts.Share; s != nil {
 		b.Net, b.plug, b.capture = s.Net, s.plug, s.capture

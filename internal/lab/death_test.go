@@ -86,4 +86,8 @@ func TestKernelDeath(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(ca)); err != nil {
 		t.Error(err)
 	}
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"} {
+		group := filepath.Join(top, filepath.Base(filepath.Dir(ca))+"-box0")
+		waitFor(t, func() bool { err := os.Remove(group); return err == nil || os.IsNotExist(err) })
+	}
 }

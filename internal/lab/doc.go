@@ -3,9 +3,9 @@
 // A Lab is a set of unnamed network namespaces: one "internet", in which every
 // IPv4 and IPv6 address there is belongs to the lab's own servers, and one per
 // Box, joined to it by a veth pair. Nothing is pinned by name and no packet can
-// leave: when the process ends, however it ends, all of it is gone, but for a
-// directory agent-init-lab-* in the temporary one if it had no time to. The
-// machine's own network namespace is never touched. It needs root.
+// leave: when the process ends, however it ends, all of it is gone, but for
+// directories agent-init-lab-* in the temporary one and in /sys/fs/cgroup if it
+// had no time to. The machine's own network namespace is never touched. It needs root.
 //
 // What listens on every address of the internet:
 //

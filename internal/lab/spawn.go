@@ -83,7 +83,9 @@ func (b *Box) tryStart(c Cmd) (*Process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
 	// On the lab's own thread: the parent death signal comes when that ends.
-	err = h.start(spec, b.lab.spawner.do, net)
+	err = h.start(spec, func(start func() error) error { // it starts nothing before it has its spec
+		return errors.Join(b.lab.spawner.do(start), b.group.add(p.cmd.Process))
+	}, net)
 	if err != nil {
 		p.abandon()
 		return nil, err
@@ -172,6 +174,9 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 		}
 		return p.cmd.Start()
 	})
+	if err == nil {
+		err = b.group.add(p.cmd.Process)
+	}
 	if err != nil {
 		p.abandon()
 		return nil, err

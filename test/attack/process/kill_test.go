@@ -25,18 +25,24 @@ func TestKillEndsWhatResists(t *testing.T) {
 	lab.Require(t)
 	w := rig.StartIn(t, rig.NewLab(t), rig.Allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
 	w.InSession()
+	in := func(state string) func() bool {
+		return func() bool {
+			for _, p := range rig.Inmates(t, w.Agent) {
+				if p.Args == "sleep infinity" && (state == "" || p.State == state) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	if !rig.Eventually(0, in("")) { // stopped before that, it would never be the agent's program
+		t.Fatal("there is no agent")
+	}
 	const resist = `trap "" HUP TERM; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null`
 	if r := w.Root("agent-init", "new", "bad", "--", "sh", "-c", resist); r.Code != 0 {
 		t.Fatal(r)
 	}
-	if !rig.Eventually(time.Minute, func() bool { // it is at work
-		for _, p := range rig.Inmates(t, w.Agent) {
-			if p.Args == "sleep infinity" && p.State == "T" {
-				return true
-			}
-		}
-		return false
-	}) {
+	if !rig.Eventually(0, in("T")) {
 		t.Fatal("the agent stops nobody")
 	}
 	r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "kill", "bad"}, Timeout: lab.Patience})
