@@ -229,8 +229,13 @@ func (k *brokerKeeper) watch() {
 	}
 	switch {
 	case another:
-		k.guardian(audit.Info, "credentials or certificate authorities of the broker have changed")
-		k.push()
+		taken := k.push()
+		go func() { // it is said of what is in force
+			if taken != nil {
+				<-taken
+			}
+			k.guardian(audit.Info, "credentials or certificate authorities of the broker have changed")
+		}()
 		k.book.publishRoutes()
 	case news:
 		k.book.publishRoutes()
