@@ -172,7 +172,7 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	@test/prepare.sh lint
 	@out=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "gofmt would change: $$out"; exit 1; fi
 	$(GO) vet ./...
-	GOARCH=arm64 $(GO) vet ./pkg/privdrop # the one package that differs; test-images builds the rest for it
+	GOARCH=arm64 $(GO) vet ./pkg/privdrop/drop # the one package that differs; test-images builds the rest for it
 	@$(MAKE) --no-print-directory host HOSTS='darwin-arm64 windows-amd64'
 	$(TOOLS)/staticcheck ./...
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done

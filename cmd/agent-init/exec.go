@@ -12,7 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/window/client"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 )
 
 func execCommand() command {
@@ -58,7 +58,7 @@ func execCommand() command {
 				spec.Argv, rank = stage.WithParent(spec.Argv, "auto"), stage.SessionGoes
 			}
 			_ = rank.Take() // as far as the container lets it
-			return stage.DropFault(privdrop.Exec(spec))
+			return stage.DropFault(drop.Exec(spec))
 		},
 	}
 }

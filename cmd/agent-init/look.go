@@ -24,7 +24,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/selftest"
 	"github.com/agent-init/agent-init/pkg/selftest/probe"
 )
@@ -262,12 +262,12 @@ func selftestAsAgent(asJSON bool) error {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
 	spec.Argv, spec.Dir, spec.KeepFDs = []string{path, "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
-	return stage.DropFault(privdrop.Exec(spec.Spec))
+	return stage.DropFault(drop.Exec(spec.Spec))
 }
 
 // runProbes is for the keeper, which parses no JSON of a child's.
 func runProbes(ctx context.Context) error {
-	if err := privdrop.Confirm(); err != nil {
+	if err := drop.Confirm(); err != nil {
 		return fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
 	report, err := makeProbes(ctx, func(plan *selftest.Plan) error { return json.NewDecoder(os.Stdin).Decode(plan) })

@@ -30,7 +30,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/broker/authority"
 	"github.com/agent-init/agent-init/pkg/gateway"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
@@ -113,7 +113,7 @@ func Run(ctx context.Context) error {
 		listeners = append(listeners, l)
 	}
 	_ = time.Now().Local().String() // the time zone, before files are out of reach
-	if err := privdrop.Serve(); err != nil {
+	if err := drop.Serve(); err != nil {
 		return err
 	}
 	first, err := stage.ReadBrokerLoad(os.NewFile(fdLoad, "load"))

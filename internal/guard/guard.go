@@ -27,7 +27,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
@@ -257,7 +257,7 @@ func (g *guard) confine(reduced bool) error {
 	if reduced { // gVisor has filters of its own around every process
 		return nil
 	}
-	return privdrop.Serve()
+	return drop.Serve()
 }
 
 // errRootless has the keeper start another guard, which reads them at its start.

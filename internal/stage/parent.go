@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -66,7 +66,7 @@ func Parent(argv []string, target, score string) error {
 		}
 	}
 	var p *reaper.Process
-	err := privdrop.Execute(argv, os.Environ(), func(path string, argv, env []string) (err error) {
+	err := drop.Execute(argv, os.Environ(), func(path string, argv, env []string) (err error) {
 		p, err = r.Start(reaper.Command{
 			Path: path, Args: argv, Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Foreground: true, TTY: tty,
 		})

@@ -22,6 +22,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
@@ -60,12 +61,12 @@ func Run() error {
 			return fault.New(fault.TerminalLost, "keep the terminal attached, or start the container without -t", "take the terminal's foreground: %w", err)
 		}
 	}
-	return DropFault(privdrop.Exec(order.Spec))
+	return DropFault(drop.Exec(order.Spec))
 }
 
 // DropFault gives the errors of a drop their exit codes.
 func DropFault(err error) error {
-	if notExecuted, ok := errors.AsType[*privdrop.ExecError](err); ok {
+	if notExecuted, ok := errors.AsType[*drop.ExecError](err); ok {
 		code := notExecuted.ExitCode()
 		remedy := "check the command's name and PATH"
 		if code == fault.NoExec {
@@ -79,7 +80,7 @@ func DropFault(err error) error {
 	if missing, ok := errors.AsType[*privdrop.CapabilityError](err); ok {
 		return fault.New(fault.Privilege, fault.ByHand.Capabilities(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
 	}
-	if notEntered, ok := errors.AsType[*privdrop.DirError](err); ok {
+	if notEntered, ok := errors.AsType[*drop.DirError](err); ok {
 		return fault.New(fault.Privilege, "start in a directory that the agent may enter: docker exec -w "+Workspace, "%w", notEntered)
 	}
 	return fault.New(fault.Privilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
@@ -152,7 +153,7 @@ func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
 		return nil, typed
 	}
 	f.Close()
-	if err := privdrop.Confirm(); err != nil {
+	if err := drop.Confirm(); err != nil {
 		return nil, fmt.Errorf("the drop of privileges did not hold: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -29,7 +29,7 @@ func EnsureAccount(id Identity) error { return ensureAccount(id, "/etc/passwd", 
 
 // ensureAccount leaves homes alone that are not below root.
 func ensureAccount(id Identity, passwdFile, root string) error {
-	if err := id.check(); err != nil {
+	if err := id.Check(); err != nil {
 		return err
 	}
 	home := filepath.Clean(id.Home)

@@ -16,6 +16,17 @@ import (
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
+// The test binary executes itself to change an account in a mount namespace.
+const roleVariable = "PRIVDROP_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) == "home" {
+		homeRole()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // The owner of a workspace that is mounted becomes the agent, unless it is one that must not.
 func TestKernelWorkspaceOwner(t *testing.T) {
 	mustrun.Root(t)
@@ -194,6 +205,20 @@ func TestKernelHomeVolumes(t *testing.T) {
 			t.Errorf("%s belongs to %d, want %d", name, got, want)
 		}
 	}
+}
+
+// open makes a directory that anybody may enter.
+func open(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "privdrop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // homeRole prints the error of EnsureAccount, and what of a mount it changed.

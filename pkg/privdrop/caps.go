@@ -4,11 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// CapabilityError says that the process lacks a capability.
+type CapabilityError struct {
+	Capability string // as docker's --cap-add takes it: "SETPCAP"
+	Doing      string // what it is needed for
+}
+
+func (e *CapabilityError) Error() string {
+	return fmt.Sprintf("capability %s is missing, which is needed to %s: start the container with --cap-add=%s",
+		e.Capability, e.Doing, e.Capability)
+}
 
 // capabilities are those that messages of this package can name, with what agent-init needs them for.
 var capabilities = map[int]CapabilityError{
@@ -29,8 +41,8 @@ func missing(n int) *CapabilityError {
 	return &c
 }
 
-// needs says which capability an EPERM stands for.
-func needs(capability int, err error) error {
+// Needs says which capability an EPERM stands for.
+func Needs(capability int, err error) error {
 	lack := missing(capability)
 	switch {
 	case err == nil:
@@ -64,20 +76,38 @@ func Require(c int) error {
 	return err
 }
 
-// ExecCapabilities are the capabilities that Exec needs.
+// ExecCapabilities are the capabilities that drop.Exec needs.
 var ExecCapabilities = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
+
+// NoCoreDumps has the calling process and its children dump no core.
+func NoCoreDumps() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("switch core dumps off: %w", err)
+	}
+	return nil
+}
+
+// OnGVisor says whether the kernel is gVisor's, by what it says of itself. It is
+// for what that does differently, and never for what it is trusted with.
+func OnGVisor() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	return strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor")
+}
 
 // Harden makes the calling process undumpable, so that no other uid can read its memory,
 // environment or descriptors, has it and its children dump no core, and leaves all its threads the capabilities keep (unix.CAP_…
 // numbers), as far as it holds those. It needs a binary that was built without cgo.
 //
-// The bounding set stays, since children that Exec need it. The caller must keep
+// The bounding set stays, since children that drop.Exec need it. The caller must keep
 // ExecCapabilities for them: under no_new_privs, executing a file gives root nothing back.
 func Harden(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become undumpable: %w", err)
 	}
-	if err := switchCoreOff(); err != nil {
+	if err := NoCoreDumps(); err != nil {
 		return err
 	}
 	have, err := getCaps()

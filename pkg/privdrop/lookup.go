@@ -43,14 +43,14 @@ func (o LookupOptions) lookup(passwdFile, groupFile string) (id Identity, err er
 	if err != nil {
 		return Identity{}, err
 	}
-	if err := id.check(); err != nil {
+	if err := id.Check(); err != nil {
 		return Identity{}, fmt.Errorf("user %q: %w", cmp.Or(o.Spec, "auto"), err)
 	}
 	return id, nil
 }
 
-// check refuses identities that would be no drop at all.
-func (id Identity) check() error {
+// Check refuses identities that would be no drop at all.
+func (id Identity) Check() error {
 	switch {
 	case id.UID == 0:
 		return errors.New("an agent with uid 0 could change the rules: name another user, such as --user 1000:1000")

@@ -1,9 +1,7 @@
-// Package privdrop turns a process that runs as root into one that has nothing
-// left to lose, and proves it by reading back what the kernel says.
+// Package privdrop chooses who an agent is, and says what becoming that takes.
 //
-// Lookup chooses the identity. Exec does the drop, in a process of its own: the caller re-executes itself, so that
-// there is one purpose, one locked thread and nothing to undo. Harden is for the processes that stay privileged: they
-// keep the capabilities that they use, and no others.
+// Lookup chooses the identity, and a Spec is what package drop does with it, in a process of its own. Harden is for the
+// processes that stay privileged: they keep the capabilities that they use, and no others.
 package privdrop
 
 import "encoding/json"
@@ -18,7 +16,7 @@ type Identity struct {
 	Shell  string   `json:"shell"`
 }
 
-// Spec is what Exec does. It travels to the re-executed process as JSON.
+// Spec is what drop.Exec does. It travels to the re-executed process as JSON.
 type Spec struct {
 	Identity Identity `json:"identity"`
 

@@ -15,7 +15,7 @@ import (
 func MayWrite(id Identity, dir string) (err error) {
 	// The thread is id's for access to files from here on.
 	OnThread(func() {
-		if setgroups(id.Groups) != nil {
+		if id.TakeGroups() != nil {
 			err = missing(unix.CAP_SETGID)
 		} else if _, err = unix.SetfsgidRetGid(int(id.GID)); err == nil {
 			err = become(id.UID)
@@ -64,6 +64,15 @@ func FilesAs(uid, gid int, f func()) {
 		nowGID, _ := unix.SetfsgidRetGid(-1)
 		return nowUID == ownUID && nowGID == ownGID
 	})
+}
+
+// TakeGroups makes the supplementary groups of the calling thread those of id.
+func (id Identity) TakeGroups() error {
+	list := make([]int, len(id.Groups))
+	for i, g := range id.Groups {
+		list[i] = int(g)
+	}
+	return unix.Setgroups(list)
 }
 
 // become sets the thread's uid for access to files, which takes root's

@@ -1,21 +1,10 @@
-package privdrop
+package drop
 
 import (
 	"errors"
 	"fmt"
 	"syscall"
 )
-
-// CapabilityError says that the process lacks a capability.
-type CapabilityError struct {
-	Capability string // as docker's --cap-add takes it: "SETPCAP"
-	Doing      string // what it is needed for
-}
-
-func (e *CapabilityError) Error() string {
-	return fmt.Sprintf("capability %s is missing, which is needed to %s: start the container with --cap-add=%s",
-		e.Capability, e.Doing, e.Capability)
-}
 
 // DirError says that the working directory can't be entered.
 type DirError struct {

@@ -1,4 +1,4 @@
-package privdrop
+package drop
 
 import (
 	"cmp"
@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // securebits that a dropped process gets, see capabilities(7): uid 0 means
@@ -21,19 +21,19 @@ const securebits = 1<<0 | 1<<1 | // NOROOT and its lock
 	1<<6 | 1<<7 // NO_CAP_AMBIENT_RAISE and its lock
 
 // drop makes the calling thread what s says. The order matters: each step needs a privilege that a later one gives up.
-func drop(s Spec) error {
+func drop(s privdrop.Spec) error {
 	id := s.Identity
-	if err := id.check(); err != nil {
+	if err := id.Check(); err != nil {
 		return err
 	}
 	unix.Umask(int(cmp.Or(s.Umask, 0o022)))
-	if err := switchCoreOff(); err != nil {
+	if err := privdrop.NoCoreDumps(); err != nil {
 		return err
 	}
 	// A session keyring of root's would go along. Where this is refused, as by container engines, so is every other use
 	// of keyrings; and the filter below denies them all.
 	_, _, _ = unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
-	if s.Nice > 0 && !OnGVisor() { // which shares processors as it likes, and refuses such limits
+	if s.Nice > 0 && !privdrop.OnGVisor() { // which shares processors as it likes, and refuses such limits
 		if err := standBack(s.Nice); err != nil {
 			return fmt.Errorf("stand back from others: %w", err)
 		}
@@ -42,20 +42,20 @@ func drop(s Spec) error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	if err := setgroups(id.Groups); err != nil {
-		return needs(unix.CAP_SETGID, err)
+	if err := id.TakeGroups(); err != nil {
+		return privdrop.Needs(unix.CAP_SETGID, err)
 	}
 	if err := rawSetres(unix.SYS_SETRESGID, id.GID); err != nil {
-		return needs(unix.CAP_SETGID, err)
+		return privdrop.Needs(unix.CAP_SETGID, err)
 	}
 	if err := lockSecurebits(); err != nil {
 		return err
 	}
 	if err := rawSetres(unix.SYS_SETRESUID, id.UID); err != nil {
-		return needs(unix.CAP_SETUID, err)
+		return privdrop.Needs(unix.CAP_SETUID, err)
 	}
-	var none capSets // they are so already, unless the kernel thinks otherwise
-	if err := unix.Capset(capHeader(), &none[0]); err != nil {
+	// They are so already, unless the kernel thinks otherwise.
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &make([]unix.CapUserData, 2)[0]); err != nil {
 		return fmt.Errorf("empty the capability sets: %w", err)
 	}
 	if s.ParentPID != 0 { // after setresuid, which clears it
@@ -72,25 +72,18 @@ func drop(s Spec) error {
 // lockSecurebits sets them for good. gVisor refuses it; what it protects from, a return of uid 0, is ruled out by the
 // empty bounding set and no_new_privs alone.
 func lockSecurebits() error {
-	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil && (err != unix.EPERM || !OnGVisor()) {
-		return needs(unix.CAP_SETPCAP, err)
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil && (err != unix.EPERM || !privdrop.OnGVisor()) {
+		return privdrop.Needs(unix.CAP_SETPCAP, err)
 	}
 	return nil
 }
 
 // confine has no later execve(2) give anything back, and installs the filter.
-func confine(s Spec) error {
+func confine(s privdrop.Spec) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	return installFilter(seccompFilter(s.DenyUserNS, s.DenyPing), 0)
-}
-
-func switchCoreOff() error {
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("switch core dumps off: %w", err)
-	}
-	return nil
 }
 
 // idleNice is the niceness with which the command runs only where nothing else wants the processor (SCHED_IDLE): the kernel
@@ -145,38 +138,18 @@ func dropCapabilities() error {
 			return nil
 		}
 		if err != nil {
-			return needs(unix.CAP_SETPCAP, err)
+			return privdrop.Needs(unix.CAP_SETPCAP, err)
 		}
 	}
 	return nil
 }
 
-// OnGVisor says whether the kernel is gVisor's, by what it says of itself. It is
-// for what that does differently, and never for what it is trusted with.
-func OnGVisor() bool {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return false
-	}
-	return strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor")
-}
-
 // The calls of package syscall for these apply to all threads. Those others
 // end at the exec, and one that failed would take the process with it.
 
-func setgroups(ids []uint32) error {
-	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(ids)), uintptr(unsafe.Pointer(unsafe.SliceData(ids))), 0)
-	return asError(errno)
-}
-
 func rawSetres(call uintptr, id uint32) error {
-	_, _, errno := unix.RawSyscall(call, uintptr(id), uintptr(id), uintptr(id))
-	return asError(errno)
-}
-
-func asError(errno syscall.Errno) error {
-	if errno == 0 {
-		return nil
+	if _, _, errno := unix.RawSyscall(call, uintptr(id), uintptr(id), uintptr(id)); errno != 0 {
+		return errno
 	}
-	return errno
+	return nil
 }

@@ -1,4 +1,4 @@
-package privdrop
+package drop
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // The test binary plays the stage and the agent: it executes itself with a
@@ -33,14 +34,12 @@ func TestMain(m *testing.M) {
 		os.Exit(confirmRole())
 	case "poke":
 		pokeRole()
-	case "home":
-		homeRole()
 	}
 }
 
 // stageRole is what cmd/agent-init does with Exec.
 func stageRole() int {
-	var spec Spec
+	var spec privdrop.Spec
 	if err := json.Unmarshal([]byte(os.Getenv("PRIVDROP_TEST_SPEC")), &spec); err != nil {
 		fmt.Println(err)
 		return 99
@@ -57,11 +56,11 @@ func stageRole() int {
 }
 
 // nobody in the tests: an account that no system has.
-var tester = Identity{UID: 54321, GID: 54322, Groups: []uint32{54323, 54324}, Name: "tester", Home: "/", Shell: "/bin/sh"}
+var tester = privdrop.Identity{UID: 54321, GID: 54322, Groups: []uint32{54323, 54324}, Name: "tester", Home: "/", Shell: "/bin/sh"}
 
 // stage runs spec in a stage, and returns its output and exit code. Extra
 // files go to the stage from descriptor 3 on.
-func stage(t testing.TB, wrapper []string, spec Spec, extra ...*os.File) (string, int) {
+func stage(t testing.TB, wrapper []string, spec privdrop.Spec, extra ...*os.File) (string, int) {
 	t.Helper()
 	mustrun.Root(t)
 	text, err := json.Marshal(spec)
@@ -83,20 +82,20 @@ func stage(t testing.TB, wrapper []string, spec Spec, extra ...*os.File) (string
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-func command(argv ...string) Spec {
-	return Spec{Identity: tester, Argv: argv, Env: []string{"PATH=" + defaultPath}, Dir: "/"}
+func command(argv ...string) privdrop.Spec {
+	return privdrop.Spec{Identity: tester, Argv: argv, Env: []string{"PATH=" + defaultPath}, Dir: "/"}
 }
 
 // The end state, as the kernel shows it to the command itself.
 func TestKernelEndState(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		id   Identity
+		id   privdrop.Identity
 		// What a container engine may leave to root.
 		wrapper []string
 	}{
 		{"all capabilities", tester, nil},
-		{"no groups", Identity{UID: 54321, GID: 54322, Name: "tester"}, nil},
+		{"no groups", privdrop.Identity{UID: 54321, GID: 54322, Name: "tester"}, nil},
 		{"the three that it needs", tester, []string{"setpriv", "--bounding-set=-all,+setuid,+setgid,+setpcap", "--inh-caps=-all", "--"}},
 		{"no new privileges", tester, []string{"setpriv", "--no-new-privs", "--"}},
 		{"ambient capabilities", tester, []string{"setpriv", "--inh-caps=+net_raw,+setuid", "--ambient-caps=+net_raw,+setuid", "--"}},
@@ -131,8 +130,8 @@ func TestKernelMissingCapability(t *testing.T) {
 
 // Nothing is started as an identity that is no drop.
 func TestKernelRefusedIdentities(t *testing.T) {
-	for _, id := range []Identity{
-		{UID: 0, GID: 1}, {UID: 1, GID: 0}, {UID: 1, GID: 1, Groups: []uint32{5, 0}}, {UID: noID, GID: 1}, {UID: 1, GID: noID}, {},
+	for _, id := range []privdrop.Identity{
+		{UID: 0, GID: 1}, {UID: 1, GID: 0}, {UID: 1, GID: 1, Groups: []uint32{5, 0}}, {UID: 1<<32 - 1, GID: 1}, {UID: 1, GID: 1<<32 - 1}, {},
 	} {
 		spec := command("echo", "STARTED")
 		spec.Identity = id
@@ -277,8 +276,10 @@ func raw(nr uintptr, args ...uintptr) func() error {
 	return func() error {
 		var a [6]uintptr
 		copy(a[:], args)
-		_, _, errno := syscall.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
-		return asError(errno)
+		if _, _, errno := syscall.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+			return errno
+		}
+		return nil
 	}
 }
 
@@ -336,10 +337,7 @@ func pokes() []poke {
 			_, err := os.ReadDir("/proc/1/root/")
 			return err
 		}, []error{unix.EACCES}, false},
-		{"type into the terminal", func() error {
-			_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0)
-			return asError(errno)
-		}, eperm, false},
+		{"type into the terminal", raw(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0), eperm, false},
 	}
 }
 
@@ -452,44 +450,5 @@ func TestKernelParentDeath(t *testing.T) {
 	_ = parent.Wait()
 	if _, err := io.ReadAll(r); err != nil { // ends when the command is gone
 		t.Fatal(err)
-	}
-}
-
-func TestKernelHarden(t *testing.T) {
-	mustrun.Root(t)
-	binary := filepath.Join(t.TempDir(), "harden")
-	build := exec.Command("go", "build", "-o", binary, "../../internal/lab/cmd/harden")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	// WAKE_ALARM is asked for, but not there to be kept.
-	out, err := exec.Command("setpriv", "--bounding-set=-wake_alarm", "--inh-caps=+net_raw", "--ambient-caps=+net_raw", "--", binary).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if lines[0] != "dumpable 0 <nil>" {
-		t.Error(lines[0])
-	}
-	var threads int
-	if _, err := fmt.Sscanf(lines[1], "threads %d", &threads); err != nil || threads < 5 {
-		t.Errorf("%s, %v", lines[1], err)
-	}
-	want := map[string]string{
-		"CapInh:": "0000000000000000", "CapPrm:": "0000000000000080", "CapEff:": "0000000000000080", "CapAmb:": "0000000000000000",
-	}
-	checked := 0
-	for _, line := range lines[2:] {
-		f := strings.Fields(line)
-		if value, ok := want[f[0]]; ok {
-			checked++
-			if f[1] != value {
-				t.Errorf("%s, want %s", line, value)
-			}
-		}
-	}
-	if checked != 4*threads {
-		t.Errorf("%d lines of %d threads", checked, threads)
 	}
 }

@@ -1,4 +1,4 @@
-package privdrop
+package drop
 
 import (
 	"cmp"
@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // verify reads back from the kernel what drop has done to the calling thread.
-func verify(s Spec) error {
+func verify(s privdrop.Spec) error {
 	status, err := readStatus()
 	if err != nil {
 		return err
@@ -23,7 +25,7 @@ func verify(s Spec) error {
 	if err := checkSecurebits(); err != nil {
 		return err
 	}
-	if s.Nice > 0 && !OnGVisor() {
+	if s.Nice > 0 && !privdrop.OnGVisor() {
 		if err := standsBack(s.Nice); err != nil {
 			return err
 		}
@@ -37,7 +39,7 @@ func Confirm() error {
 	if err != nil {
 		return err
 	}
-	id := Identity{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	id := privdrop.Identity{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
 	groups, err := os.Getgroups()
 	if err != nil {
 		return err
@@ -45,7 +47,7 @@ func Confirm() error {
 	for _, g := range groups {
 		id.Groups = append(id.Groups, uint32(g))
 	}
-	if err := id.check(); err != nil {
+	if err := id.Check(); err != nil {
 		return err
 	}
 	return cmp.Or(status.must(ids(id)), status.must(held), status.must(surviving), checkSecurebits(), tryRoot())
@@ -83,7 +85,7 @@ func checkSecurebits() error {
 	if err != nil {
 		return fmt.Errorf("read the securebits: %w", err)
 	}
-	if bits != securebits && !OnGVisor() {
+	if bits != securebits && !privdrop.OnGVisor() {
 		return fmt.Errorf("the securebits are %#x, not %#x", bits, securebits)
 	}
 	return nil
@@ -96,7 +98,7 @@ func tryRoot() error {
 		return errors.New("setresuid to 0 succeeded")
 	case rawSetres(unix.SYS_SETRESGID, 0) == nil:
 		return errors.New("setresgid to 0 succeeded")
-	case setgroups([]uint32{0}) == nil:
+	case unix.Setgroups([]int{0}) == nil:
 		return errors.New("setgroups to 0 succeeded")
 	}
 	return nil
@@ -131,7 +133,7 @@ var (
 	surviving = fields{{"CapInh", noCapability}, {"CapBnd", noCapability}, {"CapAmb", noCapability}, {"NoNewPrivs", "1"}, {"Seccomp", "2"}}
 )
 
-func ids(id Identity) fields {
+func ids(id privdrop.Identity) fields {
 	four := func(n uint32) string { return strings.Repeat(fmt.Sprintf(" %d", n), 4)[1:] }
 	return fields{{"Uid", four(id.UID)}, {"Gid", four(id.GID)}}
 }
@@ -151,7 +153,7 @@ func (s status) must(want fields) error {
 }
 
 // check compares s with the end state that id stands for.
-func (s status) check(id Identity) error {
+func (s status) check(id privdrop.Identity) error {
 	for _, want := range []fields{ids(id), held, surviving} {
 		if err := s.must(want); err != nil {
 			return err

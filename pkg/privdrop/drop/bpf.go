@@ -1,4 +1,4 @@
-package privdrop
+package drop
 
 import (
 	"syscall"

@@ -1,4 +1,9 @@
-package privdrop
+// Package drop turns a process that runs as root into one that has nothing left to lose, and proves it by reading back
+// what the kernel says.
+//
+// Exec does it in a process of its own: the caller re-executes itself, so that there is one purpose, one locked thread and
+// nothing to undo.
+package drop
 
 import (
 	"bytes"
@@ -14,6 +19,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // shell executes scripts that do not name their interpreter.
@@ -21,10 +28,10 @@ const shell = "/bin/sh"
 
 // Exec becomes what s says, verifies it, and executes the command in place of the calling
 // process. It returns only if something failed: an *ExecError if the command can't be executed,
-// a *CapabilityError if a capability is missing. The calling process must exit then.
+// a *privdrop.CapabilityError if a capability is missing. The calling process must exit then.
 //
 // Credentials belong to threads, so the goroutine keeps its own for ever; the exec ends the others.
-func Exec(s Spec) error {
+func Exec(s privdrop.Spec) error {
 	runtime.LockOSThread()
 	if len(s.Argv) == 0 {
 		return errors.New("no command")
@@ -90,7 +97,7 @@ var ours = [...]string{"AGENT_INIT_", "LISTEN_", "NOTIFY_SOCKET="}
 
 // environment returns base without the variables of ours, and with HOME, USER, LOGNAME and
 // SHELL of id. The last of several definitions wins.
-func environment(base []string, id Identity) (env []string) {
+func environment(base []string, id privdrop.Identity) (env []string) {
 	all := append(slices.Clone(base), "HOME="+id.Home, "USER="+id.Name, "LOGNAME="+id.Name, "SHELL="+id.Shell)
 	seen := map[string]bool{}
 	for _, v := range slices.Backward(all) {
