@@ -10,6 +10,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/window/client"
 	"github.com/agent-init/agent-init/pkg/privdrop/drop"
@@ -58,7 +59,7 @@ func execCommand() command {
 				spec.Argv, rank = stage.WithParent(spec.Argv, "auto"), stage.SessionGoes
 			}
 			_ = rank.Take() // as far as the container lets it
-			return stage.DropFault(drop.Exec(spec))
+			return child.DropFault(drop.Exec(spec))
 		},
 	}
 }
@@ -83,7 +84,7 @@ func parentCommand() command {
 			if len(args) == 0 {
 				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
 			}
-			return stage.Parent(args, target, score)
+			return child.Parent(args, target, score)
 		},
 	}
 }

@@ -24,29 +24,29 @@ var decoders = map[string]string{
 	"pkg/privdrop/privdrop.go: UnmarshalJSON": "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
-	"internal/guard/guard.go: Run":                    "the guard: the keeper's configuration",
-	"internal/guard/channel.go: adopt":                "the guard: the keeper's policy",
-	"internal/guard/probing.go: adoptPlan":            "the guard: the keeper's plan",
-	"internal/window/server/server.go: Run":           "the session server: the keeper's configuration",
-	"internal/stage/stage.go: Run":                    "the stage: the keeper's order",
-	"internal/stage/stage.go: Told":                   "a child: the keeper's configuration",
-	"internal/stage/brokerload.go: ReadBrokerLoad":    "the broker: the keeper's routes",
-	"internal/broker/broker.go: Run":                  "the broker: the keeper's configuration",
-	"pkg/broker/onward/credential.go: unquoted":       "the broker: its own credential, where an answer repeats it",
-	"pkg/broker/login/login.go: Parse":                "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/login.go: sub":                  "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/login.go: text":                 "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/login.go: read":                 "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/login.go: refused":              "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/placeholder.go: plan":           "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/vendors.go: claude":             "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/vendors.go: milliseconds":       "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/login/vendors.go: expiry":             "the broker: a login that the keeper handed over, and its provider's answers",
-	"pkg/broker/lfs.go: batch":                        "the broker: the answer of a route's server",
-	"pkg/broker/lfs.go: redeem":                       "the broker: its own, which it has sealed",
-	"internal/broker/webhook.go: post":                "the broker: the keeper's order",
-	"internal/wire/channel.go: ReadMemfd":             "whoever calls it, which is in this list",
-	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
+	"internal/guard/guard.go: Run":                       "the guard: the keeper's configuration",
+	"internal/guard/channel.go: adopt":                   "the guard: the keeper's policy",
+	"internal/guard/probing.go: adoptPlan":               "the guard: the keeper's plan",
+	"internal/window/server/server.go: Run":              "the session server: the keeper's configuration",
+	"internal/stage/child/child.go: Run":                 "the stage: the keeper's order",
+	"internal/stage/child/child.go: Told":                "a child: the keeper's configuration",
+	"internal/stage/child/brokerload.go: ReadBrokerLoad": "the broker: the keeper's routes",
+	"internal/broker/broker.go: Run":                     "the broker: the keeper's configuration",
+	"pkg/broker/onward/credential.go: unquoted":          "the broker: its own credential, where an answer repeats it",
+	"pkg/broker/login/login.go: Parse":                   "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/login.go: sub":                     "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/login.go: text":                    "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/login.go: read":                    "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/login.go: refused":                 "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/placeholder.go: plan":              "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/vendors.go: claude":                "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/vendors.go: milliseconds":          "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/login/vendors.go: expiry":                "the broker: a login that the keeper handed over, and its provider's answers",
+	"pkg/broker/lfs.go: batch":                           "the broker: the answer of a route's server",
+	"pkg/broker/lfs.go: redeem":                          "the broker: its own, which it has sealed",
+	"internal/broker/webhook.go: post":                   "the broker: the keeper's order",
+	"internal/wire/channel.go: ReadMemfd":                "whoever calls it, which is in this list",
+	"pkg/session/protocol/protocol.go: DecodeRequest":    "the session server: its clients'",
 
 	// Commands, which end.
 	"internal/window/client/session.go: Ask":         "a command: the session server's answer",
@@ -122,7 +122,7 @@ func TestNoJSONOfChildren(t *testing.T) {
 // TestNoJSONOfChildrenNotices shows that the rule can fail.
 func TestNoJSONOfChildrenNotices(t *testing.T) {
 	for body, want := range map[string]int{
-		"json.Unmarshal(b, &v)": 1, "json.NewDecoder(r).Decode(&v)": 1, "audit.Decode(b)": 1, "wire.ReadMemfd(f, &v)": 1, "stage.Told(&c, b, b)": 1,
+		"json.Unmarshal(b, &v)": 1, "json.NewDecoder(r).Decode(&v)": 1, "audit.Decode(b)": 1, "wire.ReadMemfd(f, &v)": 1, "child.Told(&c, b, b)": 1,
 		"json.Marshal(v)": 0, "audit.Untrusted(b)": 0, "decode(b)": 0,
 	} {
 		if got := jsonReaders(t, "a.go", []byte("package p\nfunc (k *keeper) f() { go func() { "+body+" }() }\n")); len(got) != want {
@@ -155,7 +155,7 @@ func jsonReaders(t *testing.T, name string, source []byte) (out []string) {
 				return true
 			}
 			p, ok := s.X.(*ast.Ident)
-			if ok && slices.Contains([]string{"json.Unmarshal", "json.NewDecoder", "audit.Decode", "wire.ReadMemfd", "stage.Told"}, p.Name+"."+s.Sel.Name) {
+			if ok && slices.Contains([]string{"json.Unmarshal", "json.NewDecoder", "audit.Decode", "wire.ReadMemfd", "child.Told"}, p.Name+"."+s.Sel.Name) {
 				reads = true
 			}
 			return true

@@ -25,7 +25,7 @@ var levels = [][]string{
 	{"pkg/budget", "pkg/route", "internal/lazy", "internal/race"},
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d", "internal/metric"},
 	{"pkg"},
-	{"internal/approval", "internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container", "internal/mcp"},
+	{"internal/approval", "internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/stage/child", "internal/ids", "internal/upstream", "internal/container", "internal/mcp"},
 	{"internal/guard", "internal/broker", "internal/window", "internal/inspect", "internal/top", "internal/detect", "internal/launch"},
 	{"internal/keeper", "internal/report"},
 	{"cmd/agent-init", "cmd/agent-init-host"},

@@ -20,6 +20,7 @@ import (
 	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/report"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -262,7 +263,7 @@ func selftestAsAgent(asJSON bool) error {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
 	spec.Argv, spec.Dir, spec.KeepFDs = []string{path, "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
-	return stage.DropFault(drop.Exec(spec.Spec))
+	return child.DropFault(drop.Exec(spec.Spec))
 }
 
 // runProbes is for the keeper, which parses no JSON of a child's.

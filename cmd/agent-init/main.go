@@ -19,6 +19,7 @@ import (
 	"github.com/agent-init/agent-init/internal/guard"
 	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window/server"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -72,7 +73,7 @@ func commands() []command {
 		[]command{
 			partCommand("guard", "the part that reads the network, without a privilege", guard.Run),
 			partCommand(stage.BrokerName, "the part that holds keys of APIs, without a privilege", broker.Run),
-			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
+			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return child.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
 			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
 			keeperCommand(), terminalCommand(), parentCommand(), hintCommand(),

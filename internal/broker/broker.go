@@ -25,7 +25,9 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/broker/authority"
@@ -38,7 +40,7 @@ import (
 // process is the broker. What it may spend, and where its hosts are, it asks the keeper.
 type process struct {
 	channel  *wire.Channel
-	asks     *wire.Asks
+	asks     *peers.Asks
 	hosts    *hosts
 	proxy    *broker.Proxy
 	record   audit.Recorder
@@ -79,13 +81,13 @@ const (
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.BrokerConfig
-	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the broker is started by agent-init itself"))
+	conn, err := child.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the broker is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
 	debug.SetMemoryLimit(broker.MemoryLimit)
 	log.SetOutput(io.Discard) // net/http says there what a server sends unasked, which may repeat a credential
-	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
+	report, err := child.Reports(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func Run(ctx context.Context) error {
 	for i, name := range c.Journals {
 		p.journal[name] = journal{os.NewFile(uintptr(fdListeners+c.Families+i), "journal")}
 	}
-	handed, err := wire.OpenTakeOver(os.NewFile(fdHanded, "take over"))
+	handed, err := peers.OpenTakeOver(os.NewFile(fdHanded, "take over"))
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func Run(ctx context.Context) error {
 	if err := drop.Serve(); err != nil {
 		return err
 	}
-	first, err := stage.ReadBrokerLoad(os.NewFile(fdLoad, "load"))
+	first, err := child.ReadBrokerLoad(os.NewFile(fdLoad, "load"))
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func Run(ctx context.Context) error {
 	if err := p.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	return stage.Serve(ctx)
+	return child.Serve(ctx)
 }
 
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
@@ -153,7 +155,7 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.led = gateway.OriginalDestination
-	p.asks = wire.NewAsks(p.channel)
+	p.asks = peers.NewAsks(p.channel)
 	p.hosts = newHosts(p.asks.Ask)
 	p.logins = newLogins(p)
 	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Proxy: p.hosts.requested, DialProxy: p.hosts.dialProxy, Spend: p.spend, Leaf: p.leaf, Record: p.over, Log: p.log}
@@ -250,7 +252,7 @@ func (p *process) serveChannel(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		}
 		switch m.Op {
 		case wire.OpLookup, wire.OpSpend, wire.OpKeep, wire.OpTunnel, wire.OpLast:
@@ -271,7 +273,7 @@ func (p *process) serveChannel(ctx context.Context) error {
 			file.Close()
 		}
 		if err != nil { // it was there to ask
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		}
 	}
 }
@@ -282,7 +284,7 @@ func (p *process) takeFrom(m wire.Message, file *os.File) error {
 	refused := errors.New("no routes in the message")
 	if file != nil {
 		var l stage.BrokerLoad
-		if l, refused = stage.ReadBrokerLoad(file); refused == nil {
+		if l, refused = child.ReadBrokerLoad(file); refused == nil {
 			refused = p.take(l)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -24,7 +24,7 @@ func TestKeeperGoneBeforeTheAnswer(t *testing.T) {
 	}
 	keeper.Close()
 	p := &process{channel: wire.Open(conn, wire.MaxText)}
-	if err := p.serveChannel(t.Context()); !errors.Is(err, stage.ErrKeeperGone) {
+	if err := p.serveChannel(t.Context()); !errors.Is(err, child.ErrKeeperGone) {
 		t.Errorf("the broker ends by %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -22,7 +23,7 @@ const maxAsked = 16
 
 // takeOver takes connections over from the gate, until t is closed. The guard may have been taken over itself: what it
 // says of a connection decides nothing that the connection's own bytes, or the kernel, can say.
-func (p *process) takeOver(ctx context.Context, t *wire.TakeOver) error {
+func (p *process) takeOver(ctx context.Context, t *peers.TakeOver) error {
 	defer context.AfterFunc(ctx, func() { t.Close() })()
 	asked := make(chan struct{}, maxAsked)
 	for {
@@ -50,7 +51,7 @@ func (p *process) takeOver(ctx context.Context, t *wire.TakeOver) error {
 }
 
 // taken serves a connection, if it is one of somebody who may ask.
-func (p *process) taken(h wire.Handed) {
+func (p *process) taken(h peers.Handed) {
 	client, _ := h.Conn.RemoteAddr().(*net.TCPAddr)
 	uid, err := uint32(0), p.redirected(h)
 	if err == nil {
@@ -79,7 +80,7 @@ var (
 
 // redirected says whether the kernel led the connection here on its way to where the guard says. Of another socket, the
 // ends could be those of one of the agent's (IP_LOCAL_PORT_RANGE of ip(7) lets two have one port).
-func (p *process) redirected(h wire.Handed) error {
+func (p *process) redirected(h peers.Handed) error {
 	if p.led == nil {
 		return nil
 	}

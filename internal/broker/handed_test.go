@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
@@ -67,7 +68,7 @@ func TestTakenTooLate(t *testing.T) {
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		p.taken(wire.Handed{Conn: c.(*net.TCPConn), Name: "a.example", To: netip.MustParseAddrPort("192.0.2.1:443")})
+		p.taken(peers.Handed{Conn: c.(*net.TCPConn), Name: "a.example", To: netip.MustParseAddrPort("192.0.2.1:443")})
 		if !strings.HasPrefix(got.Reason, want) || got.Verdict != audit.Deny || (got.UID == nil) != (err == sockowner.ErrNone) {
 			t.Errorf("%v: %+v", err, got)
 		}
@@ -89,7 +90,7 @@ func TestRedirected(t *testing.T) {
 		"nowhere":         {netip.AddrPort{}, errors.New("no such entry"), false},
 	} {
 		p := &process{led: func(*net.TCPConn) (netip.AddrPort, error) { return c.led, c.err }}
-		if err := p.redirected(wire.Handed{To: to}); (err == nil) != c.ok {
+		if err := p.redirected(peers.Handed{To: to}); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -97,15 +98,15 @@ func TestRedirected(t *testing.T) {
 
 // TestTakeOverBounded: a guard that hands over without end fills nothing here. What is too much waits in its queue.
 func TestTakeOverBounded(t *testing.T) {
-	guards, brokers, err := wire.HandOverPair()
+	guards, brokers, err := wire.LentPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	send, err := wire.OpenHandOver(guards)
+	send, err := peers.OpenHandOver(guards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	take, err := wire.OpenTakeOver(brokers)
+	take, err := peers.OpenTakeOver(brokers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestTakeOverBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	h := wire.Handed{Conn: c.(*net.TCPConn), Name: "api.example", To: netip.MustParseAddrPort("192.0.2.1:443")}
+	h := peers.Handed{Conn: c.(*net.TCPConn), Name: "api.example", To: netip.MustParseAddrPort("192.0.2.1:443")}
 	const more = 3 * maxAsked
 	for range more {
 		if err := send.Send(ctx, h); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/broker/tunnel"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -135,7 +136,7 @@ func (p *process) serveTunnels(ctx context.Context, conn *net.UnixConn) error {
 		case errors.Is(err, wire.ErrMalformed):
 			continue
 		case err != nil:
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		case m.Op != wire.OpTunnel || len(m.Addrs) != 1 || m.Port == 0 || m.Name == "":
 			continue
 		}

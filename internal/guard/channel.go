@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
-	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -27,7 +27,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		}
 		switch m.Op {
 		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
@@ -60,7 +60,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			file.Close()
 		}
 		if err != nil { // it was there to ask
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -25,7 +25,7 @@ func TestKeeperGoneBeforeTheAnswer(t *testing.T) {
 	}
 	keeper.Close()
 	g := &guard{channel: wire.Open(conn, wire.MaxText), log: slog.New(slog.DiscardHandler)}
-	if err := g.serveChannel(t.Context()); !errors.Is(err, stage.ErrKeeperGone) {
+	if err := g.serveChannel(t.Context()); !errors.Is(err, child.ErrKeeperGone) {
 		t.Errorf("the guard ends by %v", err)
 	}
 }

@@ -21,8 +21,10 @@ import (
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/gateway"
@@ -37,7 +39,7 @@ import (
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *wire.Channel
-	asks     *wire.Asks
+	asks     *peers.Asks
 	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
 	health   resolver.Health // of its servers
@@ -75,7 +77,7 @@ const (
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.GuardConfig
-	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
+	conn, err := child.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func Run(ctx context.Context) error {
 		return err
 	}
 	c.Bundle = nil // it may be long, and was read
-	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
+	report, err := child.Reports(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func Run(ctx context.Context) error {
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	return stage.Serve(ctx)
+	return child.Serve(ctx)
 }
 
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
@@ -136,7 +138,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	}
 	g.policy.Store(p)
 	g.channel = wire.Open(conn, wire.MaxText)
-	g.asks = wire.NewAsks(g.channel)
+	g.asks = peers.NewAsks(g.channel)
 	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
 	g.known = newKnown(e)
 	return g, err

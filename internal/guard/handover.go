@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/agent-init/agent-init/internal/stage"
-	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/gateway"
 )
 
@@ -15,9 +15,9 @@ func handOver(c stage.GuardConfig) (func(context.Context, gateway.Handed) error,
 	if c.BrokerUID == 0 {
 		return nil, f.Close()
 	}
-	over, err := wire.OpenHandOver(f)
+	over, err := peers.OpenHandOver(f)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, h gateway.Handed) error { return over.Send(ctx, wire.Handed(h)) }, nil
+	return func(ctx context.Context, h gateway.Handed) error { return over.Send(ctx, peers.Handed(h)) }, nil
 }

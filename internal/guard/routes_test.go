@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall/drops"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -62,7 +63,7 @@ func TestRoutes(t *testing.T) {
 	keeper := wire.Open(ours, wire.MaxText)
 	defer keeper.Close()
 	g := &guard{channel: wire.Open(conn, wire.MaxText), log: slog.New(slog.DiscardHandler)}
-	g.asks = wire.NewAsks(g.channel)
+	g.asks = peers.NewAsks(g.channel)
 	at, asked := nameserver(t)
 	events := make(chan audit.Event, 100)
 	ups := []policy.Upstream{{Addr: at}}

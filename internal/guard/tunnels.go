@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/agent-init/agent-init/internal/stage"
-	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/peers"
 )
 
 // tunnels is the gate's way out by the upstream proxy, and what has to run for it. The guard neither reaches the proxy
@@ -18,7 +18,7 @@ func tunnels(c stage.GuardConfig) (open func(context.Context, string, netip.Addr
 	if c.BrokerUID == 0 {
 		return nil, nil, f.Close()
 	}
-	t, err := wire.OpenTunnels(f)
+	t, err := peers.OpenTunnels(f)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -69,7 +69,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage.Settle() // only now: the self-test takes threads as well, and there may be few
+	stage.Settle(stage.ServerThreads) // only now: the self-test takes threads as well, and there may be few
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
 	approvals := newApprovals(k)

@@ -54,8 +54,8 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	}
 	g.door, g.hear = &g.sockets.lent, g.overheard.hear
 	toBroker := h.broker.uid != 0
-	hands, err1 := g.open(toBroker, wire.HandOverPair)
-	tunnels, err2 := g.open(toBroker, wire.TunnelPair)
+	hands, err1 := g.open(toBroker)
+	tunnels, err2 := g.open(toBroker)
 	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
@@ -75,11 +75,11 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 
 // open opens a way from the gate to the broker, and returns the guard's end. Where there is no broker, that is nothing of
 // use.
-func (g *guardKeeper) open(toBroker bool, pair func() (guards, brokers *os.File, err error)) (*os.File, error) {
+func (g *guardKeeper) open(toBroker bool) (*os.File, error) {
 	if !toBroker {
 		return os.Open(os.DevNull)
 	}
-	guards, brokers, err := pair()
+	guards, brokers, err := wire.LentPair()
 	g.brokers = append(g.brokers, brokers)
 	return guards, err
 }

@@ -149,7 +149,7 @@ func (b *base) bootUnconfined(ctx context.Context, w io.Writer) (*agent, error) 
 	}
 	b.guardian(audit.Fault, "NOT CONFINED: started with --unsafe-no-firewall")
 	b.publish()
-	stage.Settle()
+	stage.Settle(stage.ServerThreads)
 	return a, nil
 }
 

@@ -39,12 +39,12 @@ func (r Rank) oomScore(own int) int {
 
 // Take gives this process its rank, above that of who has started it.
 func (r Rank) Take() error {
-	_, err := setOOMScore(r.oomScore)
+	_, err := SetOOMScore(r.oomScore)
 	return err
 }
 
-// setOOMScore puts to in the place of this process's own value, which it returns.
-func setOOMScore(to func(own int) int) (own int, err error) {
+// SetOOMScore puts to in the place of this process's own value, which it returns.
+func SetOOMScore(to func(own int) int) (own int, err error) {
 	const file = "/proc/self/oom_score_adj"
 	data, err := os.ReadFile(file)
 	if err == nil {
@@ -58,7 +58,7 @@ func setOOMScore(to func(own int) int) (own int, err error) {
 
 // OomCaveat says why the agent's processes may not be the first to go, or "".
 func OomCaveat() string {
-	own, err := setOOMScore(func(own int) int { return own })
+	own, err := SetOOMScore(func(own int) int { return own })
 	switch {
 	case err != nil:
 		return fmt.Sprintf("where memory is short, any process may be ended first: %v", err)

@@ -1,8 +1,6 @@
 package stage
 
 import (
-	"context"
-	"errors"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -19,14 +17,12 @@ const (
 
 // More threads than blocking calls ever take at once.
 const (
-	serverThreads = 8
-	parentThreads = 2
+	ServerThreads = 8
+	ParentThreads = 2
 )
 
 // Settle is for the end of a start. The heap stays small from then on, and what the start took of it is given back.
-func Settle() { settle(serverThreads) }
-
-func settle(threads int) {
+func Settle(threads int) {
 	spareThreads(threads)
 	debug.SetGCPercent(smallHeap)
 	time.AfterFunc(settleTime, debug.FreeOSMemory)
@@ -48,17 +44,4 @@ func spareThreads(n int) {
 	}
 	making.Wait()
 	close(release)
-}
-
-// ErrKeeperGone ends a process that serves in peace: nobody could open anything for it.
-var ErrKeeperGone = errors.New("the keeper is gone")
-
-// Serve settles a process that serves, and says why ctx ends.
-func Serve(ctx context.Context) error {
-	Settle()
-	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, ErrKeeperGone) {
-		return cause
-	}
-	return nil
 }

@@ -98,7 +98,7 @@ func (c *Channel) Receive() (m Message, file *os.File, err error) {
 	if n == 0 && oobn == 0 {
 		return m, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
 	}
-	file = receivedFile(oob[:oobn])
+	file = ReceivedFile(oob[:oobn])
 	if m, err = decode(c.buf[:n], c.maxText); err != nil {
 		if file != nil {
 			file.Close()
@@ -111,8 +111,8 @@ func (c *Channel) Receive() (m Message, file *os.File, err error) {
 // ErrMalformed is a packet that is not a message. The channel is still usable.
 var ErrMalformed = errors.New("malformed message")
 
-// receivedFile takes the first descriptor out of a control message and closes any other: a peer can't fill the table.
-func receivedFile(oob []byte) *os.File {
+// ReceivedFile takes the first descriptor out of a control message and closes any other: a peer can't fill the table.
+func ReceivedFile(oob []byte) *os.File {
 	if len(oob) == 0 {
 		return nil
 	}

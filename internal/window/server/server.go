@@ -12,6 +12,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/stage/child"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session"
@@ -20,7 +21,7 @@ import (
 // Run reads what it is told, and serves until the session ends or the keeper goes.
 func Run(ctx context.Context) error {
 	var c stage.SessionConfig
-	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself"))
+	conn, err := child.Told(&c, fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func Run(ctx context.Context) error {
 	if err := channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	return stage.Serve(ctx)
+	return child.Serve(ctx)
 }
 
 // serve does what the keeper says, until either ends. Clients are served once all windows are there.
@@ -62,14 +63,14 @@ func serve(ctx context.Context, channel *wire.Channel, server *session.Server, c
 		switch {
 		case errors.Is(err, wire.ErrMalformed):
 		case err != nil:
-			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+			return fmt.Errorf("%w: %w", child.ErrKeeperGone, err)
 		case m.Op == wire.OpReady:
 			go clients()
 		case m.Op == sessionop.End:
 			ctx, cancel := context.WithTimeout(ctx, goodbyeTime)
 			defer cancel()
 			server.Shutdown(ctx)
-			return stage.ErrKeeperGone
+			return child.ErrKeeperGone
 		default:
 			server.Take(m, file)
 		}

@@ -1,16 +1,17 @@
-package wire
+package peers
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // Handed is a connection of the agent's that the guard hands over to the broker: from then on, it is the broker's.
@@ -28,11 +29,11 @@ const MaxRead = 96 << 10
 const (
 	handedVersion = 1
 	handedHead    = 1 + 1 + 16 + 2
-	maxHanded     = handedHead + MaxName + MaxRead
+	maxHanded     = handedHead + wire.MaxName + MaxRead
 )
 
 func (h *Handed) encode() ([]byte, error) {
-	if len(h.Name) > MaxName || len(h.Read) > MaxRead || !h.To.IsValid() {
+	if len(h.Name) > wire.MaxName || len(h.Read) > MaxRead || !h.To.IsValid() {
 		return nil, errors.New("no such connection can be handed over")
 	}
 	b := make([]byte, 0, handedHead+len(h.Name)+len(h.Read))
@@ -46,27 +47,15 @@ func (h *Handed) encode() ([]byte, error) {
 
 func (h *Handed) decode(b []byte) error {
 	if len(b) < handedHead || b[0] != handedVersion {
-		return ErrMalformed
+		return wire.ErrMalformed
 	}
 	name, rest := int(b[1]), b[handedHead:]
-	if name > MaxName || name > len(rest) || len(rest)-name > MaxRead {
-		return ErrMalformed
+	if name > wire.MaxName || name > len(rest) || len(rest)-name > MaxRead {
+		return wire.ErrMalformed
 	}
 	h.To = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[2:18])).Unmap(), binary.BigEndian.Uint16(b[18:20]))
 	h.Name, h.Read = string(rest[:name]), append([]byte(nil), rest[name:]...)
 	return nil
-}
-
-// HandOverPair returns both ends of the way that connections take from the guard to the broker. The keeper has both, and
-// lends them: what was sent waits for a broker, and either side may end and come back.
-func HandOverPair() (guards, brokers *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	// Room for some hundred connections that wait for a broker. Without it there is the system's for some fifty.
-	_ = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 1<<20)
-	return os.NewFile(uintptr(fds[0]), "hand over"), os.NewFile(uintptr(fds[1]), "take over"), nil
 }
 
 // HandOver is the guard's end. It is safe for concurrent use.
@@ -77,7 +66,7 @@ type HandOver struct {
 
 // OpenHandOver takes over f, which was inherited.
 func OpenHandOver(f *os.File) (*HandOver, error) {
-	conn, err := OpenPair(f)
+	conn, err := wire.OpenPair(f)
 	return &HandOver{conn: conn, turn: make(chan struct{}, 1)}, err
 }
 
@@ -124,14 +113,14 @@ type TakeOver struct {
 
 // OpenTakeOver takes over f, which was inherited.
 func OpenTakeOver(f *os.File) (*TakeOver, error) {
-	conn, err := OpenPair(f)
+	conn, err := wire.OpenPair(f)
 	return &TakeOver{conn: conn}, err
 }
 
 // Close ends Next.
 func (t *TakeOver) Close() error { return t.conn.Close() }
 
-// Next waits for the next connection. Who sends it may have been taken over: what is not one is ErrMalformed, and the
+// Next waits for the next connection. Who sends it may have been taken over: what is not one is wire.ErrMalformed, and the
 // next one may be good. So it is behind io.EOF, as long as there is a keeper.
 func (t *TakeOver) Next() (h Handed, err error) {
 	if t.buf == nil {
@@ -139,10 +128,10 @@ func (t *TakeOver) Next() (h Handed, err error) {
 	}
 	var oob [64]byte
 	n, oobn, _, _, err := t.conn.ReadMsgUnix(t.buf, oob[:])
-	file := receivedFile(oob[:oobn])
+	file := wire.ReceivedFile(oob[:oobn])
 	switch {
 	case file == nil && err == nil:
-		return h, ErrMalformed
+		return h, wire.ErrMalformed
 	case err != nil: // io.EOF if there is no keeper any more, or for a packet of no bytes
 		if file != nil {
 			file.Close()
@@ -154,7 +143,7 @@ func (t *TakeOver) Next() (h Handed, err error) {
 		return Handed{}, err
 	}
 	if h.Conn = tcpOf(file); h.Conn == nil {
-		return Handed{}, ErrMalformed
+		return Handed{}, wire.ErrMalformed
 	}
 	return h, nil
 }

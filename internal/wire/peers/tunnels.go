@@ -1,4 +1,4 @@
-package wire
+package peers
 
 import (
 	"context"
@@ -10,22 +10,12 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/agent-init/agent-init/internal/wire"
 )
-
-// TunnelPair returns both ends of the way on which the guard asks the broker for connections by the upstream proxy. The
-// keeper has both, and lends them, as those of HandOverPair.
-func TunnelPair() (guards, brokers *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "tunnels"), os.NewFile(uintptr(fds[1]), "tunnels"), nil
-}
 
 // Tunnels is the guard's end. It is safe for concurrent use.
 type Tunnels struct {
-	channel *Channel
+	channel *wire.Channel
 
 	mu      sync.Mutex
 	last    uint32
@@ -40,11 +30,11 @@ type tunnelled struct {
 // OpenTunnels takes over f, which was inherited. What an earlier guard asked for is not answered to this one: it counts
 // from somewhere else.
 func OpenTunnels(f *os.File) (*Tunnels, error) {
-	conn, err := OpenPair(f)
+	conn, err := wire.OpenPair(f)
 	if err != nil {
 		return nil, err
 	}
-	return &Tunnels{channel: Open(conn, MaxText), last: rand.Uint32(), waiting: map[uint32]chan tunnelled{}}, nil
+	return &Tunnels{channel: wire.Open(conn, wire.MaxText), last: rand.Uint32(), waiting: map[uint32]chan tunnelled{}}, nil
 }
 
 // ErrTunnel is what the broker says instead of a connection.
@@ -60,12 +50,12 @@ func (t *Tunnels) Open(ctx context.Context, name string, to netip.AddrPort) (*ne
 	id := t.last
 	t.waiting[id] = answer
 	t.mu.Unlock()
-	err := t.channel.Send(Message{Op: OpTunnel, ID: id, Name: name, Addrs: []netip.Addr{to.Addr()}, Port: to.Port()}, nil)
+	err := t.channel.Send(wire.Message{Op: wire.OpTunnel, ID: id, Name: name, Addrs: []netip.Addr{to.Addr()}, Port: to.Port()}, nil)
 	if err == nil {
 		select {
 		case a := <-answer:
 			if a.conn == nil {
-				return nil, ErrTunnel(PlainText(a.why))
+				return nil, ErrTunnel(wire.PlainText(a.why))
 			}
 			return a.conn, nil
 		case <-ctx.Done():
@@ -97,7 +87,7 @@ func (t *Tunnels) forget(id uint32) bool {
 func (t *Tunnels) Receive() error {
 	for {
 		m, file, err := t.channel.Receive()
-		if errors.Is(err, ErrMalformed) {
+		if errors.Is(err, wire.ErrMalformed) {
 			continue
 		}
 		if err != nil {

@@ -1,4 +1,4 @@
-package wire
+package peers
 
 import (
 	"context"
@@ -8,16 +8,18 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // brokerOf is the broker's end of a pair, whose guard's end receives.
-func brokerOf(t *testing.T) (*Tunnels, *Channel) {
+func brokerOf(t *testing.T) (*Tunnels, *wire.Channel) {
 	t.Helper()
-	guards, brokers, err := TunnelPair()
+	guards, brokers, err := wire.LentPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := OpenPair(brokers)
+	conn, err := wire.OpenPair(brokers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func brokerOf(t *testing.T) (*Tunnels, *Channel) {
 	received := make(chan error, 1)
 	go func() { received <- tunnels.Receive() }()
 	t.Cleanup(func() { conn.Close(); <-received })
-	return tunnels, Open(conn, MaxText)
+	return tunnels, wire.Open(conn, wire.MaxText)
 }
 
 var tunnelTo = netip.MustParseAddrPort("192.0.2.1:443")
@@ -68,10 +70,10 @@ func TestTunnels(t *testing.T) {
 		defer close(served)
 		for _, f := range []*os.File{file, nil} {
 			m, _, err := broker.Receive()
-			if err != nil || m.Op != OpTunnel || m.Name != "a.example" || len(m.Addrs) != 1 || netip.AddrPortFrom(m.Addrs[0], m.Port) != tunnelTo {
+			if err != nil || m.Op != wire.OpTunnel || m.Name != "a.example" || len(m.Addrs) != 1 || netip.AddrPortFrom(m.Addrs[0], m.Port) != tunnelTo {
 				t.Errorf("asked %+v, %v", m, err)
 			}
-			if err := broker.Send(Message{Op: OpTunnel, ID: m.ID, Err: f == nil, Text: "refused"}, f); err != nil {
+			if err := broker.Send(wire.Message{Op: wire.OpTunnel, ID: m.ID, Err: f == nil, Text: "refused"}, f); err != nil {
 				t.Error(err)
 			}
 		}
@@ -108,7 +110,7 @@ func TestTunnelsHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if err := broker.Send(Message{Op: OpTunnel, ID: m.ID + 1000}, file); err != nil {
+		if err := broker.Send(wire.Message{Op: wire.OpTunnel, ID: m.ID + 1000}, file); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,9 +122,9 @@ func TestTunnelsHostile(t *testing.T) {
 	defer func() { <-served }()
 	go func() { // what is late goes to nobody, and a pipe is no connection
 		defer close(served)
-		_ = broker.Send(Message{Op: OpTunnel, ID: m.ID}, file)
+		_ = broker.Send(wire.Message{Op: wire.OpTunnel, ID: m.ID}, file)
 		m, _, _ := broker.Receive()
-		_ = broker.Send(Message{Op: OpTunnel, ID: m.ID}, r)
+		_ = broker.Send(wire.Message{Op: wire.OpTunnel, ID: m.ID}, r)
 	}()
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -1,4 +1,4 @@
-package stage
+package child
 
 import (
 	"log/slog"
@@ -12,42 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
-// ParentName is the command that starts a program on a terminal, and stays as its parent.
-//
-// A program suspends itself on ^Z by a TSTP to its own process group. The kernel discards that if the group is orphaned:
-// no member has a parent in another group of the same session (setpgid(2); is_current_pgrp_orphaned in kernel/exit.c).
-// Claude Code has given the terminal back by then, and waits for a CONT for good. A program that leads the session is
-// always orphaned. So this process leads it, with the program in a group of its own, as a shell would; and
-// resumes what stops, since no shell is there for that.
-const ParentName = "__parent"
-
-// WithParent starts the command through ParentName, which sends signals on as target says (SignalGroups). The process is to
-// have the rank SessionGoes: it may be the largest of many, and its end is that of the command, which has AgentGoes.
-func WithParent(argv []string, target string) []string {
-	score := "" // the kernel does not tell
-	if own, err := setOOMScore(func(own int) int { return own }); err == nil {
-		score = strconv.Itoa(AgentGoes.oomScore(own))
-	}
-	return append([]string{Self, ParentName, "--signal-target", target, "--oom-score", score, "--"}, argv...)
-}
-
-// SignalGroups say which signals go to the agent's group, by --signal-target. By default, these are TERM, INT, HUP and
-// QUIT.
-var SignalGroups = map[string]func(syscall.Signal) bool{
-	"group": func(syscall.Signal) bool { return true },
-	"child": func(syscall.Signal) bool { return false },
-}
-
 // Parent starts the command with that oom_score_adj, and ends as it ends. It has no privilege, and nothing that the
 // command has not.
 func Parent(argv []string, target, score string) error {
 	runtime.GOMAXPROCS(1) // fewer threads: there may be many windows
-	settle(parentThreads)
+	stage.Settle(stage.ParentThreads)
 	received, signals := early.Signals(), make(chan os.Signal, 1024)
 	go func() {
 		for sig := range received {
@@ -61,8 +36,8 @@ func Parent(argv []string, target, score string) error {
 	tty, _ := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
 	back := func() {}
 	if to, err := strconv.Atoi(score); err == nil {
-		if own, err := setOOMScore(func(int) int { return to }); err == nil {
-			back = func() { _, _ = setOOMScore(func(int) int { return own }) } // to where it was takes no privilege
+		if own, err := stage.SetOOMScore(func(int) int { return to }); err == nil {
+			back = func() { _, _ = stage.SetOOMScore(func(int) int { return own }) } // to where it was takes no privilege
 		}
 	}
 	var p *reaper.Process
@@ -76,7 +51,7 @@ func Parent(argv []string, target, score string) error {
 		return DropFault(err)
 	}
 	back()
-	return endAs(r.Supervise(p, reaper.Options{Signals: signals, Group: SignalGroups[target]}))
+	return endAs(r.Supervise(p, reaper.Options{Signals: signals, Group: stage.SignalGroups[target]}))
 }
 
 // endAs ends this process by the signal that has ended the command, so that who waits for it can't tell the two apart. The

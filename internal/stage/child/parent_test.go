@@ -1,4 +1,4 @@
-package stage
+package child
 
 import (
 	"bufio"
@@ -15,13 +15,14 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 )
 
 // TestMain is the stage, too, and the parent of a program on a terminal, for what is started as Self.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == Name || os.Args[1] == ParentName) {
+	if len(os.Args) > 1 && (os.Args[1] == stage.Name || os.Args[1] == stage.ParentName) {
 		var err error
-		if os.Args[1] == Name {
+		if os.Args[1] == stage.Name {
 			err = Run()
 		} else {
 			err = Parent(os.Args[7:], os.Args[3], os.Args[5])
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // below starts a command with a parent of its own, and one without.
 func below(target string, argv ...string) (with, without *exec.Cmd) {
-	all := WithParent(argv, target)
+	all := stage.WithParent(argv, target)
 	return exec.Command(all[0], all[1:]...), exec.Command(argv[0], argv[1:]...)
 }
 

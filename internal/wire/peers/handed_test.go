@@ -1,4 +1,4 @@
-package wire
+package peers
 
 import (
 	"bytes"
@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // handOver makes both ends. The descriptors that a keeper would hold are closed with the test.
 func handOver(t *testing.T) (*HandOver, *TakeOver, *os.File) {
 	t.Helper()
-	guards, brokers, err := HandOverPair()
+	guards, brokers, err := wire.LentPair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestHandOverBounds(t *testing.T) {
 	to := netip.MustParseAddrPort("192.0.2.1:443")
 	for what, h := range map[string]Handed{
 		"too much read":   {Conn: server, To: to, Read: make([]byte, MaxRead+1)},
-		"too long a name": {Conn: server, To: to, Name: string(make([]byte, MaxName+1))},
+		"too long a name": {Conn: server, To: to, Name: string(make([]byte, wire.MaxName+1))},
 		"no destination":  {Conn: server},
 	} {
 		if send.Send(context.Background(), h) == nil {
@@ -208,7 +209,7 @@ func TestTakeOverHostile(t *testing.T) {
 		if _, _, err := send.conn.WriteMsgUnix(m.b, m.oob, nil); err != nil {
 			t.Fatal(err)
 		}
-		if h, err := take.Next(); !errors.Is(err, ErrMalformed) && !errors.Is(err, io.EOF) {
+		if h, err := take.Next(); !errors.Is(err, wire.ErrMalformed) && !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %+v, %v", what, h, err)
 		}
 		if err := send.Send(context.Background(), good); err != nil {

@@ -1,4 +1,4 @@
-package stage
+package child
 
 import (
 	"encoding/binary"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -15,7 +16,7 @@ import (
 func TestBrokerLoad(t *testing.T) {
 	a, _ := route.Builtin("anthropic")
 	o, _ := route.Builtin("openai")
-	want := BrokerLoad{
+	want := stage.BrokerLoad{
 		Routes: []route.Route{a, {Name: "local", To: "http://127.0.0.1:8000/", Keyless: true}, o}, Roots: []byte("PEM"),
 		Credentials: map[string][]byte{"anthropic": []byte("sk-ant-canary"), "openai": []byte("sk-other")},
 		Proxy:       route.Proxy{Host: "proxy.example", Port: 3128, Scheme: route.Bearer}, ProxyCredential: []byte("of-the-proxy"),

@@ -1,10 +1,12 @@
-package wire
+package peers
 
 import (
 	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // TestAsksBounded: a child has no more questions under way than the keeper serves,
@@ -12,7 +14,7 @@ import (
 func TestAsksBounded(t *testing.T) {
 	a := NewAsks(nil)
 	var ids []uint32
-	for range AsksAtOnce {
+	for range wire.AsksAtOnce {
 		id, _, err := a.begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -25,17 +27,17 @@ func TestAsksBounded(t *testing.T) {
 		t.Fatalf("one more than that is asked: %v", err)
 	}
 	for range 3 { // what was not asked, or was answered, frees nothing
-		a.End(Message{ID: 1 << 31})
-		a.End(Message{ID: ids[0]})
+		a.End(wire.Message{ID: 1 << 31})
+		a.End(wire.Message{ID: ids[0]})
 	}
-	if n := len(a.places); n != AsksAtOnce-1 {
+	if n := len(a.places); n != wire.AsksAtOnce-1 {
 		t.Errorf("%d places are taken", n)
 	}
 	id, answer, err := a.begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.End(Message{ID: id, Err: true})
+	a.End(wire.Message{ID: id, Err: true})
 	if m := <-answer; !m.Err {
 		t.Errorf("another answer: %+v", m)
 	}
