@@ -83,7 +83,7 @@ const (
 )
 
 func wayOf(p *policy.Policy, e audit.Event) string {
-	if p != nil && p.Way(e.Name, policy.Port{Proto: policy.TCP, Number: e.Port}) == policy.Inspected {
+	if p.Way(e.Name, policy.Port{Proto: policy.TCP, Number: e.Port}) == policy.Inspected {
 		return wayInspected
 	}
 	return wayGate
@@ -91,9 +91,6 @@ func wayOf(p *policy.Policy, e audit.Event) string {
 
 // way notes whether a name has ports that nothing looks into: what goes there shows as a look-up alone.
 func (c *Contact) way(p *policy.Policy, e audit.Event) {
-	if p == nil {
-		return
-	}
 	for _, port := range p.Ports(e.Name) {
 		if p.Way(e.Name, port) == policy.ByAddress {
 			c.Ways.add(wayAddress)

@@ -45,7 +45,7 @@ func (r *Report) aboutNow() (list []Finding) {
 		list = append(list, Finding{level, fmt.Sprintf(format, args...)})
 	}
 	if n := r.Totals.LetOut; n > 0 {
-		say(Bad, "Monitor mode let %s through that the policy denies.", counted(n, "attempt", "attempts"))
+		say(Bad, "Monitor mode let %s through that the policy denies.", text.Counted(n, "attempt", "attempts"))
 	}
 	switch now := r.Now; {
 	case now == nil:
@@ -57,11 +57,11 @@ func (r *Report) aboutNow() (list []Finding) {
 	case now.Live && now.Checks == 0:
 		say(Mind, "The confinement holds, and no self-test has proved it.")
 	case now.Live:
-		say(Good, "The agent is confined. A self-test of %s proved it.", counted(uint64(now.Checks), "check", "checks"))
+		say(Good, "The agent is confined. A self-test of %s proved it.", text.Counted(now.Checks, "check", "checks"))
 	case len(now.Failures) > 0:
 		say(Bad, "The self-test failed: %s.", strings.Join(now.Failures, "; "))
 	case now.Checks > 0:
-		say(Good, "agent-init does not run here. Its self-test of %s had passed.", counted(uint64(now.Checks), "check", "checks"))
+		say(Good, "agent-init does not run here. Its self-test of %s had passed.", text.Counted(now.Checks, "check", "checks"))
 	}
 	if now := r.Now; now != nil {
 		for _, c := range now.Caveats {
@@ -88,13 +88,13 @@ func (r *Report) aboutNow() (list []Finding) {
 func (r *Report) aboutLog() (list []Finding) {
 	say := func(format string, args ...any) { list = append(list, Finding{Mind, fmt.Sprintf(format, args...)}) }
 	if n := r.Log.Missing; n > 0 {
-		say("The log lacks %s: their numbers are missing.", counted(n, "line", "lines"))
+		say("The log lacks %s: their numbers are missing.", text.Counted(n, "line", "lines"))
 	}
 	if n := r.Log.Unwritten; n > 0 {
-		say("The log lacks %s that could not be written.", counted(n, "event", "events"))
+		say("The log lacks %s that could not be written.", text.Counted(n, "event", "events"))
 	}
 	if n := r.Log.Unreadable; n > 0 {
-		say("The log has %s that agent-init did not write.", counted(n, "line", "lines"))
+		say("The log has %s that agent-init did not write.", text.Counted(n, "line", "lines"))
 	}
 	if r.Log.Torn {
 		say("The last line of the log has no end, and is left out.")
@@ -107,7 +107,7 @@ func (r *Report) aboutAgent() (list []Finding) {
 		list = append(list, Finding{level, fmt.Sprintf(format, args...)})
 	}
 	if n := r.Totals.Refused - r.Totals.LetOut; n > 0 {
-		say(Good, "%s refused.", were(n, "attempt of the agent's", "attempts of the agent's"))
+		say(Good, "%s refused.", text.Counted(n, "attempt of the agent's was", "attempts of the agent's were"))
 	} else if r.Log.Events > 0 && r.Totals.LetOut == 0 {
 		say(Good, "Nothing that the agent tried was refused.")
 	}
@@ -118,10 +118,10 @@ func (r *Report) aboutAgent() (list []Finding) {
 		}
 	}
 	if unseen > 0 {
-		say(Mind, "%s be reached by address, where no bytes are counted.", can(unseen))
+		say(Mind, "%s be reached by address, where no bytes are counted.", text.Counted(unseen, "name can", "names can"))
 	}
 	if p := r.Policy; p != nil && p.Unused > 0 {
-		say(Mind, "Nobody used %s of the policy.", counted(uint64(p.Unused), "entry", "entries"))
+		say(Mind, "Nobody used %s of the policy.", text.Counted(p.Unused, "entry", "entries"))
 	}
 	return list
 }
@@ -139,33 +139,10 @@ func (r *Report) aboutPeople() (list []Finding) {
 		}
 	}
 	if opened > 0 {
-		list = append(list, Finding{Mind, fmt.Sprintf("People opened %s at run time.", counted(uint64(opened), "target", "targets"))})
+		list = append(list, Finding{Mind, fmt.Sprintf("People opened %s at run time.", text.Counted(opened, "target", "targets"))})
 	}
 	if waiting > 0 {
-		list = append(list, Finding{Mind, fmt.Sprintf("%s of the agent's for a person.", waits(waiting))})
+		list = append(list, Finding{Mind, fmt.Sprintf("%s of the agent's for a person.", text.Counted(waiting, "request waits", "requests wait"))})
 	}
 	return list
-}
-
-func counted(n uint64, one, more string) string { return text.Counted(n, one, more) }
-
-func were(n uint64, one, more string) string {
-	if n == 1 {
-		return "1 " + one + " was"
-	}
-	return fmt.Sprintf("%d %s were", n, more)
-}
-
-func can(n int) string {
-	if n == 1 {
-		return "1 name can"
-	}
-	return fmt.Sprintf("%d names can", n)
-}
-
-func waits(n int) string {
-	if n == 1 {
-		return "1 request waits"
-	}
-	return fmt.Sprintf("%d requests wait", n)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -43,14 +44,9 @@ func (f *folded[V]) cut() {
 
 // keys are those that are kept, the heaviest first.
 func (f *folded[V]) keys() []string {
-	keys := make([]string, 0, len(f.at))
-	for key := range f.at {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(f.at), func(a, b string) int {
 		return cmp.Or(cmp.Compare(f.weight(f.at[b]), f.weight(f.at[a])), cmp.Compare(a, b))
 	})
-	return keys
 }
 
 // list is what is kept, the heaviest first, and how many are left out.

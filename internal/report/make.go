@@ -79,7 +79,7 @@ func (t *tally) finish(s *source, prices []price) {
 	t.explain(r.Refusals)
 	r.Lines = t.proposals.Since(r.Since)
 	r.Grants = t.grants()
-	r.Routes = t.routesOf(s)
+	r.Routes = t.routesOf()
 	charge(r.Routes, prices)
 	t.connected(s)
 	r.Policy = t.policyOf(s)

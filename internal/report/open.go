@@ -11,7 +11,7 @@ import (
 // connected takes in the connections that are open now: the log has no line of one before it ends. Of an address with
 // several names, nobody knows which is meant: all are in use.
 func (t *tally) connected(s *source) {
-	if t.policy == nil || !s.live() {
+	if !s.live() {
 		return
 	}
 	names := map[netip.Addr][]string{}

@@ -82,7 +82,7 @@ func (t *tally) explain(list []Refusal) {
 
 // allowedSince is the rule that allows by now what was refused.
 func (t *tally) allowedSince(r *Refusal) string {
-	if t.policy == nil || r.IP != "" || r.Method != "" {
+	if r.IP != "" || r.Method != "" {
 		return ""
 	}
 	if r.Port != 0 {

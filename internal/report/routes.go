@@ -69,20 +69,18 @@ func (t *tally) route(e audit.Event) {
 }
 
 // routesOf are the routes by name, each with its models, and those of the policy that nobody used.
-func (t *tally) routesOf(s *source) []Route {
+func (t *tally) routesOf() []Route {
 	list, _ := t.routes.list()
 	for i := range list {
 		list[i].Models, _ = list[i].models.list()
 	}
-	if s.policy != nil {
-		for _, e := range s.policy.RouteEntries() {
-			i := slices.IndexFunc(list, func(r Route) bool { return r.Name == e.Name })
-			if i < 0 {
-				i = len(list)
-				list = append(list, Route{Name: e.Name, Models: []Model{}})
-			}
-			list[i].To, list[i].Source = cmp.Or(e.Inspects, e.To), e.Source
+	for _, e := range t.policy.RouteEntries() {
+		i := slices.IndexFunc(list, func(r Route) bool { return r.Name == e.Name })
+		if i < 0 {
+			i = len(list)
+			list = append(list, Route{Name: e.Name, Models: []Model{}})
 		}
+		list[i].To, list[i].Source = cmp.Or(e.Inspects, e.To), e.Source
 	}
 	slices.SortFunc(list, func(a, b Route) int { return cmp.Compare(a.Name, b.Name) })
 	return list

@@ -8,7 +8,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -76,13 +75,13 @@ func optional(err error, have func()) error {
 // live says whether what is published is of an agent-init that is at work.
 func (s *source) live() bool { return !s.copied && s.state != nil && s.state.Keeper.Alive() }
 
-// proposals are made by the policy, or by none: then each line is one for an empty list.
-func (s *source) proposals() *inspect.Proposals {
-	p := s.policy
-	if p == nil {
-		p, _ = policy.Rebuild(nil, nil, policy.Resolv{}, nil, route.Proxy{}, nil) // nothing in it can be wrong
+// judge is the policy, or an empty one where none is known.
+func (s *source) judge() *policy.Policy {
+	if s.policy != nil {
+		return s.policy
 	}
-	return inspect.NewProposals(p, s.leases, s.plan)
+	p, _ := policy.Rebuild(nil, nil, policy.Resolv{}, nil, route.Proxy{}, nil) // nothing in it can be wrong
+	return p
 }
 
 // torn says whether the last line of the log has no end, as when its disk was full, or it was copied as it was written.

@@ -10,7 +10,7 @@ import (
 
 // tally is what the log comes to, as it is read from its beginning to its end.
 type tally struct {
-	policy    *policy.Policy // nil: none is known
+	policy    *policy.Policy // an empty one, if none is known
 	proposals *inspect.Proposals
 	report    *Report // what needs no more than to be counted
 	totals    Totals
@@ -30,21 +30,20 @@ type tally struct {
 }
 
 func newTally(s *source, r *Report) *tally {
+	p := s.judge()
 	t := &tally{
-		policy: s.policy, proposals: s.proposals(), report: r,
+		policy: p, proposals: inspect.NewProposals(p, s.leases, s.plan), report: r,
 		contacts: newFolded(maxListed, (*Contact).weight),
 		refusals: newFolded(maxListed, (*Refusal).weight),
 		inbound:  newFolded(maxInbound, func(i *Inbound) uint64 { return i.Allowed + i.Refused }),
 		routes:   newFolded(maxRoutes, func(r *Route) uint64 { return r.Requests + r.TokensIn + r.TokensOut }),
 		hits:     map[string]uint64{}, open: map[string]int{}, stories: map[string]*Story{},
 	}
-	if s.policy != nil {
-		for rule := range s.policy.Rules() {
-			t.hits[rule.Source.String()] = 0
-		}
-		for _, e := range s.policy.RouteEntries() {
-			t.hits[e.Source] = 0
-		}
+	for rule := range p.Rules() {
+		t.hits[rule.Source.String()] = 0
+	}
+	for _, e := range p.RouteEntries() {
+		t.hits[e.Source] = 0
 	}
 	return t
 }
@@ -131,9 +130,6 @@ func (t *tally) hit(rule string, e audit.Event) {
 }
 
 func (t *tally) routeRule(name string) string {
-	if t.policy == nil {
-		return ""
-	}
 	for _, e := range t.policy.RouteEntries() {
 		if e.Name == name {
 			return e.Source

@@ -10,24 +10,7 @@ import (
 )
 
 // Bytes is a number of bytes as people read it: to three figures.
-func Bytes(n uint64) string {
-	if n < 1000 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f := float64(n)
-	for _, unit := range []string{"kB", "MB", "GB", "TB"} {
-		if f /= 1000; f < 999.5 || unit == "TB" {
-			switch {
-			case f < 9.995:
-				return fmt.Sprintf("%.2f %s", f, unit)
-			case f < 99.95:
-				return fmt.Sprintf("%.1f %s", f, unit)
-			}
-			return fmt.Sprintf("%.0f %s", f, unit)
-		}
-	}
-	return ""
-}
+func Bytes(n uint64) string { return text.Figures(n, " ") + "B" }
 
 // Grouped is a number with its thousands apart.
 func Grouped(n uint64) string {
@@ -96,10 +79,7 @@ func (l *shortList) write(w *text.Screen) {
 
 func mark(level string, coloured bool) string {
 	sign := map[string]string{Good: "+", Mind: "!", Bad: "X"}[level]
-	if !coloured {
-		return sign
-	}
-	return map[string]string{Good: "\x1b[32m", Mind: "\x1b[33m", Bad: "\x1b[31;1m"}[level] + sign + "\x1b[0m"
+	return text.Painted(sign, map[string]string{Good: "32", Mind: "33", Bad: "31;1"}[level], coloured)
 }
 
 // Length is how long the run took, as far as the log tells.

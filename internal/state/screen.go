@@ -19,17 +19,14 @@ type Report struct {
 
 // Write shows the state on one screen.
 func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
-	green, red, plain := "", "", ""
-	if colour {
-		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
-	}
+	healthy := text.Painted("confined and healthy", "32", colour)
 	switch {
 	case ok && s.SelfTest == nil: // --selftest off
-		fmt.Fprintf(w, "%sconfined and healthy%s, but not proved: no self-test was run\n", green, plain)
+		fmt.Fprintln(w, healthy+", but not proved: no self-test was run")
 	case ok:
-		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
+		fmt.Fprintln(w, healthy)
 	default:
-		fmt.Fprintf(w, "%s%s%s\n", red, s.headline(), plain)
+		fmt.Fprintln(w, text.Painted(s.headline(), "31", colour))
 		for _, line := range why {
 			fmt.Fprintf(w, "  %s\n", line)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -23,6 +24,26 @@ func Clean(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Painted is s in a colour of the terminal's, if that is to be seen.
+func Painted(s, code string, coloured bool) string {
+	if !coloured || code == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// Figures is a number in three figures at most, its thousands in the unit: "1.23k" with nothing between.
+func Figures(n uint64, between string) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10) + between
+	}
+	f, unit := float64(n), ""
+	for units := "kMGTPE"; f >= 999.5; units = units[1:] {
+		f, unit = f/1000, units[:1]
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%#.3g", f), ".") + between + unit
 }
 
 // Counted is how many there are of what one and more name: "1 name", "2 names".
@@ -59,8 +80,7 @@ func InOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", 
 
 // CauseOf is what an error of a file says beside the file's path, for who names it.
 func CauseOf(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

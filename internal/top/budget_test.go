@@ -32,28 +32,8 @@ func flood(at time.Time, round int) (events []audit.Event) {
 	return events
 }
 
-// BenchmarkFrame is what one second at 5,000 connections and 200 refusals takes, but for reading them.
-func BenchmarkFrame(b *testing.B) {
-	f := crowded(b, 5000)
-	m, v := NewModel(), &View{}
-	p := painter{out: io.Discard, colour: true}
-	round := 0
-	for b.Loop() {
-		f = second(f)
-		for i := range f.Sockets.Conns { // all are at work
-			f.Sockets.Conns[i].Received += uint64(i)
-		}
-		round++
-		f.Events = flood(f.At, round)
-		m.Take(f)
-		if err := p.paint(v.Frame(m.Show(), 200, 60)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// TestBudget: a second at 5,000 connections and 200 refusals takes a twentieth of a processor at most. The rest of what it
-// takes, reading, is BenchmarkKernelTable of pkg/sockowner.
+// TestBudget: a second at 5,000 connections and 200 refusals takes a twentieth of a processor at most. What reading
+// them takes is not in it.
 func TestBudget(t *testing.T) {
 	best := time.Hour // others are at work on this machine as well
 	f := crowded(t, 5000)

@@ -29,9 +29,5 @@ func Decide(ctx context.Context, a Act) (string, error) {
 	if err := ask.Call(ctx, ask.ControlSocket, r, &g); err != nil {
 		return "", err
 	}
-	if r.Verb == ask.End {
-		return fmt.Sprintf("%d ended: %s %s", g.Grant.Number, g.Grant.Kind, g.Grant.Target), nil
-	}
-	said := append([]string{fmt.Sprintf("%d: %s %s", g.Grant.Number, g.Grant.Says(), g.Grant.Until(g.Grant.Made))}, g.Warnings...)
-	return strings.Join(said, "; warning: "), nil
+	return fmt.Sprintf("%d: %s", g.Grant.Number, strings.Join(g.Lines(), "; ")), nil
 }

@@ -147,6 +147,18 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
+// TestClean: no character of what is clean joins what is beside it, which a control character may have parted before.
+func TestClean(t *testing.T) {
+	for s, want := range map[string]string{"日本 é": "日本 é", "e\u0301": "?", "\u202e\u0e33": "??", "\x1b\uff9e\x1b": "???", "\u0d4e\x1b": "??", "🇩": "?", "\u1160": "?", "🏽": "?"} {
+		if got := clean(s); got != want {
+			t.Errorf("%q is %q, want %q", s, got, want)
+		}
+	}
+	if got := fit("a日", 2, true); got != "… " { // there is no room for its last character
+		t.Errorf("%q", got)
+	}
+}
+
 // TestFitKeepsTheEnd: of a name that is too long, what says whose it is stays.
 func TestFitKeepsTheEnd(t *testing.T) {
 	for _, c := range [][3]string{{"github.com.aaaaaaaaaaaaaaaa.evil.test", "…a.evil.test", "github.com.…"}, {"日本語日本語日本語", "…本語日本語 ", "日本語日本… "}, {"short", "short       ", "short       "}} {

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -76,54 +75,35 @@ func separate(s string) string {
 	return out[:len(out)-1]
 }
 
-// alone says whether a character takes one column or two by itself, on every terminal. A half of a flag, a tone of skin
-// and a vowel of Hangul have a width, and join what is beside them.
+// alone says whether a character takes one column or two by itself, on every terminal and whatever is beside it. A half
+// of a flag, a tone of skin and a vowel of Hangul have a width, and join what is beside them.
 func alone(r rune) bool {
 	if r >= ' ' && r <= '~' {
 		return true
 	}
-	if r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.In(r, unicode.M, unicode.Regional_Indicator, jamo, tones) {
+	if r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) {
 		return false
 	}
+	apart := 0
+	for beside := displaywidth.StringGraphemes("?" + string(r) + string(r) + "?"); beside.Next(); {
+		apart++
+	}
 	n := displaywidth.Rune(r)
-	return n == 1 || n == 2
+	return apart == 4 && (n == 1 || n == 2)
 }
-
-var (
-	jamo  = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x1100, Hi: 0x11FF, Stride: 1}, {Lo: 0xA960, Hi: 0xA97F, Stride: 1}, {Lo: 0xD7B0, Hi: 0xD7FF, Stride: 1}}}
-	tones = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0x1F3FB, Hi: 0x1F3FF, Stride: 1}}}
-)
 
 const cutMark = "…"
 
 // fit is s, clean, in just n columns: what is too long loses its end, or its start, which of a name says less.
 func fit(s string, n int, start bool) string {
 	s = clean(s)
-	if n <= 0 {
-		return ""
-	}
-	if wide := text.Columns(s); wide <= n {
-		return s + strings.Repeat(" ", n-wide)
-	}
-	runes := []rune(s)
-	if start {
-		slices.Reverse(runes)
-	}
-	kept, at := 0, 0
-	for ; at < len(runes); at++ {
-		wide := displaywidth.Rune(runes[at])
-		if kept+wide > n-1 {
-			break
+	if wide := text.Columns(s); start && wide > n {
+		if _, s = text.Cut(s, wide-n+1); text.Columns(s) >= n { // a wide one was at the cut
+			_, s = text.Cut(s, 1)
 		}
-		kept += wide
+		s = cutMark + s
 	}
-	runes = runes[:at]
-	pad := strings.Repeat(" ", n-1-kept)
-	if start {
-		slices.Reverse(runes)
-		return cutMark + string(runes) + pad
-	}
-	return string(runes) + cutMark + pad
+	return text.Fit(s, n)
 }
 
 // right is s at the right of n columns.
@@ -151,26 +131,14 @@ func (l line) cut(n int) line {
 	return out
 }
 
-// inLines breaks a text between words.
+// inLines breaks a text between words, into lines of just that width.
 func inLines(s string, width int, look style) (out []line) {
 	width = max(width, 2) // the widest character has two
 	for part := range strings.SplitSeq(text.Fold(clean(s), width, "  "), "\n") {
-		for { // a word may be wider
-			wide := text.Columns(part)
-			head := fit(part, min(wide, width), false)
-			if wide > width {
-				runes := []rune(part)
-				n, kept := 0, 0
-				for n < len(runes) && kept+displaywidth.Rune(runes[n]) <= width {
-					kept += displaywidth.Rune(runes[n])
-					n++
-				}
-				head, part = string(runes[:n]), string(runes[n:])
-			}
-			out = append(out, line{{head, look}})
-			if wide <= width {
-				break
-			}
+		for more := true; more; more = part != "" { // a word may be wider
+			var head string
+			head, part = text.Cut(part, width)
+			out = append(out, line{{head, look}}.cut(width))
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -37,15 +38,8 @@ func NewModel() *Model {
 
 // conn is what is remembered of a connection from look to look.
 type conn struct {
-	id            string
-	first         time.Time
-	old           bool // it was there at the first look
-	round         uint64
-	name          string
-	others        int // names that it may be to as well
-	way           way
-	sent, got     uint64
-	outRate, rate float64 // bytes a second
+	Connection
+	round uint64
 }
 
 // Take takes a look in. What was there before and is in no fact any more is forgotten, but for what is folded.
@@ -93,16 +87,22 @@ func (m *Model) meet(c *sockowner.Conn) {
 	key := keyOf(c)
 	known := m.conns[key]
 	if known == nil {
-		known = &conn{id: strconv.FormatUint(key, 36), first: m.facts.At, old: m.round == 1, sent: c.Sent, got: c.Received}
+		known = &conn{Connection: Connection{id: strconv.FormatUint(key, 36), Since: m.facts.At, Older: m.round == 1, Out: c.Sent, In: c.Received}}
 		m.conns[key] = known
 	}
 	known.round = m.round
 	if seconds := m.paused.Seconds(); seconds > 0 {
-		known.outRate, known.rate = perSecond(known.sent, c.Sent, seconds), perSecond(known.got, c.Received, seconds)
+		known.OutRate, known.InRate = perSecond(known.Out, c.Sent, seconds), perSecond(known.In, c.Received, seconds)
 	}
-	known.sent, known.got = c.Sent, c.Received
-	if known.way == "" || known.way == unknown { // its name may be published a moment later
-		known.name, known.others, known.way = m.leads(c)
+	known.Out, known.In = c.Sent, c.Received
+	known.Local, known.Remote, known.Proto, known.Opening, known.UID = c.Local, c.Remote, "tcp", c.Opening, c.UID
+	if c.Proto == unix.IPPROTO_UDP {
+		known.Proto = "udp"
+	}
+	holder := m.facts.Holders[c.Inode]
+	known.PID, known.Process = holder.PID, holder.Name
+	if known.Way == "" || known.Way == unknown { // its name may be published a moment later
+		known.Name, known.Others, known.Way = m.leads(c)
 	}
 }
 
@@ -153,14 +153,9 @@ func (f folded) forget() {
 
 // newest are the keys, those that came last first.
 func (f folded) newest() []string {
-	keys := make([]string, 0, len(f))
-	for key := range f {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(f), func(a, b string) int {
 		return cmp.Or(f[b].last.Time.Compare(f[a].last.Time), cmp.Compare(a, b))
 	})
-	return keys
 }
 
 // fold takes in a line of the log. What agent-init itself asks and tries is nobody's wish.

@@ -17,7 +17,7 @@ import (
 func TestWays(t *testing.T) {
 	got := map[string]string{}
 	for _, c := range shown(t).Connections {
-		got[c.Remote.String()] = strings.TrimSpace(c.Name + " " + c.Way)
+		got[c.Remote.String()] = strings.TrimSpace(c.Name + " " + string(c.Way))
 	}
 	want := map[string]string{
 		"198.51.100.1:443": "registry.npmjs.org gate", "198.51.100.2:22": "git.example.com address", "198.51.100.3:443": "mirror.example.com direct",
@@ -40,9 +40,9 @@ func TestWayOfASharedAddress(t *testing.T) {
 		for _, c := range m.Show().Connections {
 			switch c.Remote.String() {
 			case "198.51.100.3:443":
-				direct = c.Way
+				direct = string(c.Way)
 			case "203.0.113.9:8443":
-				open = c.Way
+				open = string(c.Way)
 			}
 		}
 		return direct, open
@@ -66,7 +66,7 @@ func TestANameStays(t *testing.T) {
 	f.Leases = nil
 	m := NewModel()
 	m.Take(f)
-	name := func() string { return m.Show().Connections[0].Name + " " + m.Show().Connections[0].Way }
+	name := func() string { return m.Show().Connections[0].Name + " " + string(m.Show().Connections[0].Way) }
 	if name() != " ?" {
 		t.Errorf("without a lease it is %q", name())
 	}
@@ -160,7 +160,7 @@ func TestNothingRuns(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1.0k", 9949: "9.9k", 9999: "10k", 999_499: "999k", 999_500: "1.0M", 48_100_000: "48M", 1<<64 - 1: "18E"} {
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1.00k", 9994: "9.99k", 9999: "10.0k", 99_949: "99.9k", 999_499: "999k", 999_500: "1.00M", 1<<64 - 1: "18.4E"} {
 		if got := size(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}

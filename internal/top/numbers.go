@@ -2,26 +2,13 @@ package top
 
 import (
 	"fmt"
-	"strconv"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // size is a number of bytes in five columns.
-func size(n uint64) string {
-	const units = "kMGTPE"
-	if n < 1000 {
-		return strconv.FormatUint(n, 10)
-	}
-	f, unit := float64(n), -1
-	for f >= 999.5 && unit < len(units)-1 {
-		f /= 1000
-		unit++
-	}
-	if f < 9.95 {
-		return fmt.Sprintf("%.1f%c", f, units[unit])
-	}
-	return fmt.Sprintf("%.0f%c", f, units[unit])
-}
+func size(n uint64) string { return text.Figures(n, "") }
 
 // rate is how many bytes a second, "" if there are none.
 func rate(perSecond float64) string {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // painter draws frames on a terminal, by what each line was before. All that it sends is here; what lines hold is clean.
@@ -57,11 +59,7 @@ func (p *painter) drawn(l line) string {
 	}
 	var b strings.Builder
 	for _, s := range l {
-		if look := looks[s.style]; look != "" {
-			b.WriteString("\x1b[" + look + "m" + s.text + "\x1b[0m")
-		} else {
-			b.WriteString(s.text)
-		}
+		b.WriteString(text.Painted(s.text, looks[s.style], true))
 	}
 	return b.String()
 }

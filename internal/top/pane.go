@@ -99,7 +99,7 @@ func (v *View) ofConnections(s *Shown) pane {
 func (v *View) sorted(all []Connection) []*Connection {
 	list := make([]*Connection, 0, len(all))
 	for i := range all {
-		if c := &all[i]; v.filter == "" || v.wants(c.Name, c.Process, c.Way, c.Remote.String(), strconv.Itoa(c.PID)) {
+		if c := &all[i]; v.filter == "" || v.wants(c.Name, c.Process, string(c.Way), c.Remote.String(), strconv.Itoa(c.PID)) {
 			list = append(list, c)
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Connection) cells(s *Shown) ([]string, style) {
 		out, in = "-", "-"
 	}
 	port := strconv.Itoa(int(c.Remote.Port()))
-	if c.Way == string(inbound) {
+	if c.Way == inbound {
 		port = strconv.Itoa(int(c.Local.Port()))
 	}
 	if c.Proto == "udp" {
@@ -136,10 +136,10 @@ func (c *Connection) cells(s *Shown) ([]string, style) {
 	way, look := c.Way, plain
 	if c.Opening {
 		way, look = "opening", dim
-	} else if c.Way == string(unknown) {
+	} else if c.Way == unknown {
 		look = warn
 	}
-	return []string{name, port, way, process(c.PID, c.Process, c.UID), out, in, rate(c.InRate + c.OutRate), age, c.Remote.Addr().String()}, look
+	return []string{name, port, string(way), process(c.PID, c.Process, c.UID), out, in, rate(c.InRate + c.OutRate), age, c.Remote.Addr().String()}, look
 }
 
 // process is who has something, as short as it goes.
@@ -160,10 +160,10 @@ func (c *Connection) target() target {
 	if c.Proto == "udp" {
 		addr, port = addr+"/udp", port+"/udp"
 	}
-	if c.Way == string(inbound) { // it is the port that is open to others
+	if c.Way == inbound { // it is the port that is open to others
 		return target{place: strconv.Itoa(int(c.Local.Port()))}
 	}
-	if c.Name == "" || c.Way == string(byBroker) {
+	if c.Name == "" || c.Way == byBroker {
 		return target{entry: addr, place: addr}
 	}
 	return target{entry: c.Name, place: c.Name + port}

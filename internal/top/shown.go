@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -45,7 +43,7 @@ type Connection struct {
 	Local   netip.AddrPort `json:"local"`
 	Remote  netip.AddrPort `json:"remote"`
 	Proto   string         `json:"proto"`
-	Way     string         `json:"way"`
+	Way     way            `json:"way"`
 	Opening bool           `json:"opening,omitempty"`
 	UID     uint32         `json:"uid"`
 	PID     int            `json:"pid,omitempty"`
@@ -123,24 +121,13 @@ func (m *Model) connections(s *Shown) {
 	s.More, s.Counted = table.More, table.Counted
 	s.Connections = make([]Connection, 0, len(m.conns))
 	for i := range table.Conns {
-		c := &table.Conns[i]
-		known := m.conns[keyOf(c)]
-		switch {
+		switch known := m.conns[keyOf(&table.Conns[i])]; {
 		case known == nil: // agent-init's own
-			continue
-		case known.way == inside:
+		case known.Way == inside:
 			s.Inside++
-			continue
+		default:
+			s.Connections = append(s.Connections, known.Connection)
 		}
-		one := Connection{Name: known.name, Others: known.others, Local: c.Local, Remote: c.Remote, Proto: "tcp", Way: string(known.way), Opening: c.Opening, UID: c.UID,
-			Out: c.Sent, In: c.Received, OutRate: known.outRate, InRate: known.rate, Since: known.first, Older: known.old, id: known.id}
-		if c.Proto == unix.IPPROTO_UDP {
-			one.Proto = "udp"
-		}
-		if p, ok := m.facts.Holders[c.Inode]; ok {
-			one.PID, one.Process = p.PID, p.Name
-		}
-		s.Connections = append(s.Connections, one)
 	}
 }
 

@@ -101,18 +101,14 @@ func (v *View) top(s *Shown, width, height int) (out []line) {
 	}
 	out = append(out, title.cut(width))
 	for _, why := range s.Why {
-		for _, l := range inLines("! "+why, width, bad) {
-			out = append(out, l.cut(width))
-		}
+		out = append(out, inLines("! "+why, width, bad)...)
 	}
 	words := together(summary(s), width)
 	for _, l := range words[:min(len(words), max(1, height/10))] {
 		out = append(out, line{{l, plain}}.cut(width))
 	}
 	for _, what := range s.Unseen {
-		for _, l := range inLines(what, width, dim) {
-			out = append(out, l.cut(width))
-		}
+		out = append(out, inLines(what, width, dim)...)
 	}
 	return out
 }
@@ -251,10 +247,7 @@ func (o *overlay) lines(width, height int) []line {
 		all = append(all, inLines(t, width, plain)...)
 	}
 	o.from = max(0, min(o.from, len(all)-(height-1)))
-	for _, l := range all[o.from:min(len(all), o.from+max(0, height-1))] {
-		out = append(out, l.cut(width))
-	}
-	return out
+	return append(out, all[o.from:min(len(all), o.from+max(0, height-1))]...)
 }
 
 // asking is the question, whole, and its answers.
@@ -263,21 +256,15 @@ func (v *View) asking(width int) []line {
 }
 
 // foot is a question, what became of a key, or the keys.
-func (v *View) foot(s *Shown, width int) (out []line) {
+func (v *View) foot(s *Shown, width int) []line {
 	switch {
 	case v.question != nil:
 		v.question.seen = true
-		for _, l := range v.asking(width) {
-			out = append(out, l.cut(width))
-		}
-		return out
+		return v.asking(width)
 	case v.typing:
 		return []line{line{{"filter: ", bold}, {fit(v.filter, max(1, width-9), true), plain}}.cut(width)}
 	case v.said != "":
-		for _, l := range inLines(v.said, width, v.saidIt) {
-			out = append(out, l.cut(width))
-		}
-		return out
+		return inLines(v.said, width, v.saidIt)
 	}
 	decide := ""
 	if s.Operator {

@@ -148,14 +148,10 @@ func (r Report) WriteTable(w io.Writer, color bool) error {
 }
 
 func mark(ok, color bool) string {
-	text, code := "ok  ", "32"
-	if !ok {
-		text, code = "FAIL", "31;1"
+	if ok {
+		return text.Painted("ok  ", "32", color)
 	}
-	if color {
-		return "\x1b[" + code + "m" + text + "\x1b[0m"
-	}
-	return text
+	return text.Painted("FAIL", "31;1", color)
 }
 
 func (r Report) rows() []row {

@@ -48,29 +48,24 @@ func title(r *report.Report) string {
 	return "agent-init report: " + r.Host
 }
 
-const (
-	day    = "2006-01-02"
-	second = "15:04:05"
-)
-
 // clock is a time in the report's zone, which is UTC: it is read elsewhere, and later.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return t.UTC().Format(second)
+	return t.UTC().Format(time.TimeOnly)
 }
 
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return t.UTC().Format(day + " " + second)
+	return t.UTC().Format(time.DateTime)
 }
 
 // when is a time in a table of r: without the day, if all is of one.
 func when(r *report.Report, t time.Time) string {
-	if r.First.UTC().Format(day) == r.Last.UTC().Format(day) {
+	if r.First.UTC().Format(time.DateOnly) == r.Last.UTC().Format(time.DateOnly) {
 		return clock(t)
 	}
 	return moment(t)

@@ -1,6 +1,7 @@
 package webpage
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -59,14 +60,9 @@ func tiles(r *report.Report) *node {
 		tile("plain", "decided by people", report.Grouped(uint64(len(r.Grants)+r.LeftOut.Grants)), word("grants and requests")),
 	)
 	if t.TokensIn+t.TokensOut > 0 {
-		box = box.add(tile("plain", "tokens", short(t.TokensIn+t.TokensOut), costs(r)))
+		box = box.add(tile("plain", "tokens", text.Figures(t.TokensIn+t.TokensOut, ""), costs(r)))
 	}
 	return box
-}
-
-// short is a number in three figures.
-func short(n uint64) string {
-	return strings.Replace(strings.TrimSuffix(report.Bytes(n), "B"), " k", "k", 1)
 }
 
 func costs(r *report.Report) string {
@@ -85,19 +81,9 @@ func costs(r *report.Report) string {
 func findings(r *report.Report) *node {
 	list := el("ul.findings")
 	for _, f := range r.Findings {
-		list = list.add(el("li."+levelOf(f.Level), el("i").with("aria-hidden", "true"), el("span", f.Text)))
+		list = list.add(el("li."+word(f.Level), el("i").with("aria-hidden", "true"), el("span", f.Text)))
 	}
 	return section("findings", "What to know", "", list)
-}
-
-// levelOf is a level as a class.
-func levelOf(s string) word {
-	for _, w := range []word{report.Good, report.Mind, report.Bad} {
-		if s == string(w) {
-			return w
-		}
-	}
-	return report.Mind
 }
 
 func contacts(r *report.Report) *node {
@@ -210,15 +196,7 @@ func decided(r *report.Report, target, name string) (list []*node) {
 
 // verdictOf is a verdict as a class.
 func verdictOf(v audit.Verdict) word {
-	switch v {
-	case audit.Allow:
-		return "allow"
-	case audit.Deny:
-		return "deny"
-	case audit.Fault:
-		return "fault"
-	}
-	return "info"
+	return cmp.Or(map[audit.Verdict]word{audit.Allow: "allow", audit.Deny: "deny", audit.Fault: "fault"}[v], "info")
 }
 
 func routes(r *report.Report) any {
