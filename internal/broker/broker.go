@@ -31,6 +31,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/broker/authority"
+	"github.com/agent-init/agent-init/pkg/broker/inspect"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/privdrop/drop"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -158,7 +159,10 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 	p.asks = peers.NewAsks(p.channel)
 	p.hosts = newHosts(p.asks.Ask)
 	p.logins = newLogins(p)
-	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Proxy: p.hosts.requested, DialProxy: p.hosts.dialProxy, Spend: p.spend, Leaf: p.leaf, Record: p.over, Log: p.log}
+	config := broker.Config{UIDs: c.UIDs, Log: p.log, Config: inspect.Config{
+		Token: c.Token, Dial: p.hosts.dial, Proxy: p.hosts.requested, DialProxy: p.hosts.dialProxy,
+		Spend: p.spend, Leaf: p.leaf, Record: p.over,
+	}}
 	if !c.Blind {
 		sockets := sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 		p.owner = func(client, server netip.AddrPort) (uint32, error) {

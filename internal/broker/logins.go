@@ -3,20 +3,18 @@ package broker
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/broker/login"
+	"github.com/agent-init/agent-init/pkg/broker/onward"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -46,12 +44,11 @@ type held struct {
 }
 
 const (
-	refreshTime   = 30 * time.Second // for one try
-	firstDelay    = 10 * time.Second // after the first try
-	longDelay     = 10 * time.Minute
-	maxAnswerHead = 64 << 10
-	calmTime      = time.Hour // who has held so long is tried at once again
-	lookEvery     = time.Minute
+	refreshTime = 30 * time.Second // for one try
+	firstDelay  = 10 * time.Second // after the first try
+	longDelay   = 10 * time.Minute
+	calmTime    = time.Hour // who has held so long is tried at once again
+	lookEvery   = time.Minute
 )
 
 func newLogins(p *process) *logins {
@@ -198,8 +195,11 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		}
 		status, answer, err = l.ask(ctx, old.Login, roots)
 		if !login.Answered(status) || len(answer) == 0 {
-			if err != nil {
-				return fmt.Errorf("ask %s: %w", old.Host(), causeOf(err))
+			switch {
+			case errors.Is(err, errTooLong):
+				return fmt.Errorf("ask %s: %w", old.Host(), err)
+			case err != nil: // the server's words, and net/http's, may quote the token to refresh
+				return fmt.Errorf("ask for a login: %w", onward.FaultOf(old.Host(), err))
 			}
 		} else { // what came of it may be all of the tokens, also if it broke off
 			l.mu.Lock()
@@ -281,21 +281,8 @@ func (l *logins) ask(ctx context.Context, of *login.Login, roots *x509.CertPool)
 		return 0, nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
-			host, port, err := net.SplitHostPort(to)
-			if err != nil {
-				return nil, err
-			}
-			n, err := strconv.ParseUint(port, 10, 16)
-			if err != nil {
-				return nil, err
-			}
-			return l.of.hosts.dial(ctx, host, uint16(n))
-		},
-		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
-		MaxResponseHeaderBytes: maxAnswerHead,
-	}
+	transport := onward.NewTransport(roots, l.of.hosts.dial)
+	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r) // which follows no redirect
 	if err != nil {
 		return 0, nil, err
@@ -306,29 +293,6 @@ func (l *logins) ask(ctx context.Context, of *login.Login, roots *x509.CertPool)
 		answer, err = answer[:login.MaxAnswer], errTooLong
 	}
 	return resp.StatusCode, answer, err
-}
-
-// causeOf says why no answer came. What else the server sent, and net/http quotes, may be the token to refresh.
-func causeOf(err error) error {
-	var (
-		dialed  *net.OpError
-		named   *net.DNSError
-		wrong   *tls.CertificateVerificationError
-		timeout net.Error
-	)
-	switch {
-	case errors.As(err, &named):
-		return errors.New("its name could not be resolved: " + named.Err)
-	case errors.As(err, &wrong):
-		return errors.New("its certificate is not valid; nothing was sent")
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return errors.New("it did not answer in time")
-	case errors.As(err, &dialed) && dialed.Op == "dial":
-		return errors.New("it could not be reached: " + dialed.Err.Error())
-	case errors.Is(err, errTooLong):
-		return errTooLong
-	}
-	return errors.New("it broke off before it answered, or answered with what is no HTTP")
 }
 
 var errTooLong = errors.New("its answer is too long")

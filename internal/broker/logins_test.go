@@ -1,15 +1,9 @@
 package broker
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -78,9 +73,9 @@ func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
 	server := httptest.NewUnstartedServer(provider)
 	server.Listener.Close()
 	rig := &loginRig{}
-	certificate := certified(t, "platform.claude.com")
-	rig.roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})
-	server.Listener, server.TLS = l, &tls.Config{Certificates: []tls.Certificate{certificate}}
+	ca := issuer.New("test authority", nil)
+	rig.roots = ca.PEM()
+	server.Listener, server.TLS = l, &tls.Config{Certificates: []tls.Certificate{ca.Issue(time.Now().Add(time.Hour), "platform.claude.com")}}
 	server.StartTLS()
 	rig.server = server
 	t.Cleanup(server.Close)
@@ -118,23 +113,6 @@ func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
 	}()
 	rig.hand(t, "old")
 	return rig
-}
-
-// certified has a certificate for name, which it has signed itself.
-func certified(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // hand has the broker take a login as it comes from the keeper.

@@ -100,12 +100,16 @@ func more(sum, n int64) int64 {
 	return sum + min(max(0, n), math.MaxInt64-sum)
 }
 
+// cutTo is what the log has of what an agent sends. The rest says nothing to a person.
+func cutTo(s string, most int) string { return s[:min(len(s), most)] }
+
 // event is a request as the log has it.
 func (p *process) event(e broker.Event) audit.Event {
 	out := audit.Event{
 		Kind: audit.Broker, Verdict: audit.Allow, Reason: e.Refused,
-		Route: e.Route, Method: e.Method, Path: e.Path, Model: e.Model, Status: uint16(max(0, min(e.Status, math.MaxUint16))),
-		Out: uint64(max(0, e.Sent)), In: uint64(max(0, e.Received)),
+		Route: e.Route, Method: cutTo(e.Method, 16), Path: cutTo(e.Path, 256), Model: cutTo(e.Model, 64),
+		Status: uint16(max(0, min(e.Status, math.MaxUint16))),
+		Out:    uint64(max(0, e.Sent)), In: uint64(max(0, e.Received)),
 		TokensIn: uint64(max(0, e.TokensIn)), TokensOut: uint64(max(0, e.TokensOut)),
 		Millis: uint64(max(0, e.Took.Milliseconds())), Key: e.Fingerprint,
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,10 @@ func TestOver(t *testing.T) {
 	}
 	if e := p.event(broker.Event{Refused: "upstream: it refused the connection"}); e.Verdict != audit.Fault {
 		t.Errorf("%+v", e)
+	}
+	long := strings.Repeat("x", 1000)
+	if e := p.event(broker.Event{Method: long, Path: long, Model: long}); len(e.Method) != 16 || len(e.Path) != 256 || len(e.Model) != 64 {
+		t.Errorf("not cut: %+v", e)
 	}
 }
 

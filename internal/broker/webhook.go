@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/stage"
@@ -45,23 +43,13 @@ func (p *process) post(ctx context.Context, file *os.File) (answers string, err 
 	p.loading.Unlock()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authorities)
-	return send(ctx, post, roots, func(ctx context.Context, _, addr string) (net.Conn, error) {
-		host, text, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, err
-		}
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return nil, err
-		}
-		return p.hosts.dial(ctx, host, uint16(port))
-	})
+	return p.send(ctx, post, roots)
 }
 
 // send posts to a webhook. It follows no redirect, which could lead anywhere, and reads nothing of the
 // answer but its status, unless it is to be handed over. What it says of a failure has no word of the server's, and
 // nothing of the URL but its host.
-func send(ctx context.Context, post stage.Post, roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (string, error) {
+func (p *process) send(ctx context.Context, post stage.Post, roots *x509.CertPool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, post.Patience())
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, post.URL, bytes.NewReader(post.Body))
@@ -76,7 +64,7 @@ func send(ctx context.Context, post stage.Post, roots *x509.CertPool, dial func(
 	if post.Bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+post.Bearer)
 	}
-	transport := onward.NewTransport(roots, dial)
+	transport := onward.NewTransport(roots, p.hosts.dial)
 	defer transport.CloseIdleConnections()
 	answer, err := transport.RoundTrip(r)
 	if err != nil {

@@ -71,13 +71,7 @@ func (r checkedRoute) write(w *text.Screen) {
 	case r.Git != nil:
 		w.Row("repos", "%s, to read", orAny(r.Git.Repos))
 	case r.Packages != nil:
-		w.Row("packages", "%s of %s", orAny(r.Packages.Allow), r.Packages.Registry)
-		if len(r.Packages.Deny) > 0 {
-			w.Row("denied", "%s", strings.Join(r.Packages.Deny, ", "))
-		}
-		if r.Packages.MinAge > 0 {
-			w.Row("age", "versions younger than %s do not exist", text.Days(r.Packages.MinAge))
-		}
+		w.Row("packages", "%s", packages(r.Packages))
 	case r.asked != nil:
 		w.Row("asked", "%s", strings.Join(r.asked, ", "))
 	default:

@@ -49,20 +49,7 @@ func (c checkedWays) write(w *text.Screen) {
 	}
 	for _, i := range c.Inspected {
 		w.Line("inspected %s", spotOf(i))
-		requests := func(verdict string, list []route.Request) {
-			for _, q := range list {
-				said := q.String()
-				if said == "" {
-					said = "any request"
-				}
-				w.Row(verdict, "%s  (%s)", said, q.Rule)
-			}
-		}
-		requests("allowed", i.Allow)
-		requests("denied", i.Deny)
-		if i.Observe {
-			w.Row("observed", "what no entry allows passes all the same, and is recorded")
-		}
+		requestsOf(&i).write(w)
 	}
 	list := func(entries []policy.Entry, what string) {
 		if len(entries) == 0 {

@@ -246,8 +246,7 @@ func checkPolicyFiles(d *Diagnosis, p patient) string {
 	switch {
 	case p.policyErr != nil:
 		fix := "see agent-init check"
-		var f *fault.Fault
-		if errors.As(p.policyErr, &f) && f.Remedy != "" {
+		if f, ok := errors.AsType[*fault.Fault](p.policyErr); ok && f.Remedy != "" {
 			fix = f.Remedy
 		}
 		d.fail(fix, "%s", text.FirstFault(p.policyErr.Error()))

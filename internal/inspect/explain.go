@@ -84,6 +84,17 @@ func parseSubject(s string) (subject, error) {
 	return out, nil
 }
 
+// ExplainText is what explain prints.
+func ExplainText(dir, method, target string) (string, error) {
+	r, err := Explain(dir, method, target)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = r.Write(&b, false)
+	return b.String(), err
+}
+
 // Explain says why target is allowed or denied: by what a keeper has published, else by the files in dir. With a method,
 // target is a URL.
 func Explain(dir, method, target string) (Report, error) {

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"bytes"
-	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -25,12 +23,9 @@ type Hint struct {
 	Fetches bool      // one of them is named in the command
 }
 
-// ReadHint reads when a command began, the shell that has run it, what it has exited with, and what it is about. The point of bash's
-// EPOCHREALTIME is that of the locale.
+// ReadHint reads four words: when a command began, the shell that has run it, what it has exited with, and what it is
+// about. The point of bash's EPOCHREALTIME is that of the locale.
 func ReadHint(args []string) (h Hint, err error) {
-	if len(args) != 4 {
-		return h, errors.New("it takes four arguments")
-	}
 	whole, fraction, _ := strings.Cut(strings.Replace(args[0], ",", ".", 1), ".")
 	seconds, err := strconv.ParseUint(whole, 10, 40)
 	if err != nil {
@@ -61,12 +56,8 @@ var fetchers = []string{"curl", "wget", "git", "npm", "pip", "cargo", "apt", "ht
 // knows only that a name did not resolve, or that a connection was reset. Where nothing is refused, and where
 // agent-init does not run, nothing is said.
 func (h Hint) Tell(out io.Writer) error {
-	run, err := state.Find()
-	if err != nil {
-		return nil
-	}
 	var s state.State
-	if run.Read(state.StatusFile, &s) != nil {
+	if state.Published(state.StatusFile, &s) != nil {
 		return nil
 	}
 	file, _ := auditOf(&s)
@@ -88,24 +79,11 @@ func (h Hint) Tell(out io.Writer) error {
 
 // refused are the denials at the end of a log that h is about, without those that can't be read.
 func (h Hint) refused(file string) (found []audit.Event) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	data, err := io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-hintTail), hintTail))
-	if err != nil {
-		return nil
-	}
-	for line := range bytes.Lines(data) {
+	_ = audit.Tail(file, hintTail, func(line []byte) {
 		if e, err := audit.Decode(line); err == nil && h.wants(e) {
 			found = append(found, e)
 		}
-	}
+	})
 	return found
 }
 

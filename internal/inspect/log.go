@@ -23,24 +23,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-const allLines = -1
-
-// lastLines reads the value of -n; fromNow says that nothing of the past was asked for.
-func lastLines(s string, fromNow bool) (int, error) {
-	switch {
-	case s == "" && fromNow:
-		return 0, nil
-	case s == "":
-		return allLines, nil
-	}
-	n, err := strconv.ParseUint(s, 10, 31)
-	if err != nil {
-		return 0, fault.New(fault.Usage, "agent-init log -n 20", "-n %s is not a number of lines", s)
-	}
-	return int(n), nil
-}
-
-func sinceTime(s string, started, now time.Time) (time.Time, error) {
+// Since is the time that --since means: 10m, 1d, start, RFC 3339, or "" for the beginning.
+func Since(s string, started, now time.Time) (time.Time, error) {
 	switch s {
 	case "":
 		return time.Time{}, nil
@@ -59,7 +43,7 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 // LogOptions choose what of the log is shown.
 type LogOptions struct {
 	Since  string // in words: 10m, 1d, start, or a date; "" is all
-	Last   string // how many lines of the past; "" is all, but to follow
+	Last   int64  // lines of the past; 0 is all, or none to follow without Since
 	Follow bool
 	Denied bool // nothing else
 	All    bool // the self-test's as well
@@ -70,30 +54,23 @@ type LogOptions struct {
 // Log shows events of the log on out, until there are no more, or the process is told to end.
 func Log(ctx context.Context, out io.Writer, o LogOptions) error {
 	var s state.State
-	if dir, err := state.Find(); err == nil {
-		_ = dir.Read(state.StatusFile, &s) // else the log is where it usually is
-	}
+	_ = state.Published(state.StatusFile, &s) // else the log is where it usually is
 	file, started := auditOf(&s)
-	since, err := sinceTime(o.Since, started, time.Now())
+	since, err := Since(o.Since, started, time.Now())
 	if err != nil {
 		return err
 	}
-	last, err := lastLines(o.Last, o.Follow && o.Since == "")
-	if err != nil {
-		return err
-	}
-	return showLog(ctx, out, logView{file: file, since: since, last: last, LogOptions: o})
+	return showLog(ctx, out, logView{file: file, since: since, LogOptions: o})
 }
 
 type logView struct {
 	LogOptions
 	file  string
 	since time.Time
-	last  int // lines of the past, or allLines
 }
 
 func (v logView) wants(e audit.Event) bool {
-	return !e.Time.Before(v.since) && (!v.Denied || denied(e)) && (v.All || e.Asker != audit.BySelfTest)
+	return !e.Time.Before(v.since) && (!v.Denied || Denied(e)) && (v.All || e.Asker != audit.BySelfTest)
 }
 
 // past calls show with the lines that are there, and returns the number of the last.
@@ -105,11 +82,11 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 			return true
 		}
 		seq = e.Seq
-		if v.last == allLines {
-			return show(line, e)
+		if v.Last == 0 {
+			return v.Follow && v.Since == "" || show(line, e)
 		}
 		tail = append(tail, bytes.Clone(line))
-		tail = tail[max(0, len(tail)-v.last):]
+		tail = tail[max(0, len(tail)-int(v.Last)):]
 		return true
 	})
 	for _, line := range tail {
@@ -155,12 +132,12 @@ func showLog(ctx context.Context, out io.Writer, v logView) error {
 		select {
 		case <-begun:
 		case err := <-followed:
-			return logFault(err)
+			return LogFault(err)
 		}
 	}
 	last, err := v.past(show)
 	if err != nil {
-		return logFault(err)
+		return LogFault(err)
 	}
 	for v.Follow && w.Err == nil {
 		select {
@@ -169,7 +146,7 @@ func showLog(ctx context.Context, out io.Writer, v logView) error {
 				show(line, event)
 			}
 		case err := <-followed:
-			return logFault(err)
+			return LogFault(err)
 		case <-ctx.Done():
 			return nil
 		}
@@ -177,7 +154,8 @@ func showLog(ctx context.Context, out io.Writer, v logView) error {
 	return w.Err
 }
 
-func logFault(err error) error {
+// LogFault says what to do about a log that can't be read.
+func LogFault(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -233,7 +211,7 @@ func eventLine(e audit.Event, now time.Time, wide int, coloured bool) string {
 	if e.Rule != "" {
 		line += " [" + text.Clean(e.Rule) + "]"
 	}
-	if who := processOf(e); who != "" {
+	if who := Asked(e); who != "" {
 		line += " by " + who
 	}
 	switch {
@@ -267,7 +245,8 @@ func requestText(e audit.Event) string {
 	return between + strings.Join(parts, ", ")
 }
 
-func processOf(e audit.Event) string {
+// Asked says in words which process an event is of; "" if nothing is known.
+func Asked(e audit.Event) string {
 	switch {
 	case e.Asker == audit.ByGuard:
 		return "the guard"
@@ -289,8 +268,8 @@ func processOf(e audit.Event) string {
 	return ""
 }
 
-// denied says whether something was refused, or would have been.
-func denied(e audit.Event) bool { return e.Verdict == audit.Deny || e.Enforce == audit.Deny }
+// Denied says whether something was refused, or would have been in enforce mode.
+func Denied(e audit.Event) bool { return e.Verdict == audit.Deny || e.Enforce == audit.Deny }
 
 // whose knows under which names the agent has met an address. A server often has
 // several names, and the kernel, which refuses a packet, knows none of them.
@@ -360,7 +339,7 @@ type ofProbe func(audit.Event) bool
 
 func probesOf() ofProbe {
 	var plan selftest.Plan
-	if dir, err := state.Find(); err != nil || dir.Read(state.ProbesFile, &plan) != nil {
+	if state.Published(state.ProbesFile, &plan) != nil {
 		return nil
 	}
 	return probesIn(plan)
@@ -379,5 +358,5 @@ func probesIn(plan selftest.Plan) ofProbe {
 
 // theAgents says whether e is a denial of the agent's own.
 func (probe ofProbe) theAgents(e audit.Event) bool {
-	return denied(e) && e.Asker == audit.Agent && (probe == nil || !probe(e))
+	return Denied(e) && e.Asker == audit.Agent && (probe == nil || !probe(e))
 }

@@ -27,12 +27,11 @@ func TestLogLast(t *testing.T) {
 		view logView
 		want []string
 	}{
-		"the last":        {logView{last: 3}, []string{"n27.", "n28.", "n29."}},
-		"of the denied":   {logView{last: 2, LogOptions: LogOptions{Denied: true}}, []string{"n26.", "n28."}},
-		"none":            {logView{last: 0}, nil},
-		"more than there": {logView{last: 99, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
-		"all":             {logView{last: allLines, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
-		"as JSON":         {logView{last: 1, LogOptions: LogOptions{JSON: true}}, []string{"n29."}},
+		"the last":        {logView{LogOptions: LogOptions{Last: 3}}, []string{"n27.", "n28.", "n29."}},
+		"of the denied":   {logView{LogOptions: LogOptions{Last: 2, Denied: true}}, []string{"n26.", "n28."}},
+		"more than there": {logView{since: noon.Add(28 * time.Second), LogOptions: LogOptions{Last: 99}}, []string{"n28.", "n29."}},
+		"all":             {logView{since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
+		"as JSON":         {logView{LogOptions: LogOptions{Last: 1, JSON: true}}, []string{"n29."}},
 	} {
 		tc.view.file = file
 		var b strings.Builder
@@ -50,20 +49,12 @@ func TestLogLast(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestLastLines(t *testing.T) {
-	for s, want := range map[string]int{"": allLines, "0": 0, "20": 20} {
-		if got, err := lastLines(s, false); err != nil || got != want {
-			t.Errorf("-n %q: %d, %v", s, got, err)
-		}
-	}
-	if got, err := lastLines("", true); err != nil || got != 0 {
-		t.Errorf("-f: %d, %v", got, err)
-	}
-	for _, s := range []string{"-1", "x", "1.5", "99999999999"} {
-		if _, err := lastLines(s, true); err == nil {
-			t.Errorf("-n %s is taken", s)
+	for since, want := range map[string]int{"": 0, "start": len(log)} { // what follows shows the past only if it is asked for
+		n := 0
+		v := logView{file: file, LogOptions: LogOptions{Follow: true, Since: since}}
+		seq, err := v.past(func([]byte, audit.Event) bool { n++; return true })
+		if err != nil || n != want || seq != uint64(len(log)) {
+			t.Errorf("-f --since %q: %d lines up to %d, %v", since, n, seq, err)
 		}
 	}
 }
@@ -102,10 +93,10 @@ func TestEventLineOfTheBroker(t *testing.T) {
 }
 
 func TestSinceDays(t *testing.T) {
-	if got, err := sinceTime("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
+	if got, err := Since("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := sinceTime("-1d", noon, noon); err == nil {
+	if _, err := Since("-1d", noon, noon); err == nil {
 		t.Error("a negative time is taken")
 	}
 }

@@ -134,14 +134,14 @@ half.example:80
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			s := newSuggester(published{policy: p})
+			s := newProposals(published{policy: p})
 			if tc.whose != "" {
-				s.add(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: tc.whose, IP: tc.e.IP})
+				s.Add(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: tc.whose, IP: tc.e.IP})
 			}
 			e := tc.e
 			e.Time, e.Verdict = noon, audit.Deny
-			s.add(e)
-			lines := s.result(time.Time{}).Lines
+			s.Add(e)
+			lines := s.Since(time.Time{}).Lines
 			got := ""
 			helps := func(by, line string) {
 				with := *b

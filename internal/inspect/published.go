@@ -173,15 +173,13 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 	var agent privdrop.Spec
 	var agents map[string]string // if agent-init has started it
 	mode := ""
-	if run, err := state.Find(); err == nil {
-		var s state.State
-		if run.Read(state.StatusFile, &s) == nil {
-			p.state, mode = &s, s.Mode
-		}
-		if run.Read(state.AgentFile, &agent) == nil {
-			env = container.Environ(agent.Env)
-			agents = env
-		}
+	var s state.State
+	if state.Published(state.StatusFile, &s) == nil {
+		p.state, mode = &s, s.Mode
+	}
+	if state.Published(state.AgentFile, &agent) == nil {
+		env = container.Environ(agent.Env)
+		agents = env
 	}
 	p.trusts, p.proxyVariables = trustingBy(agents), container.ProxyVariables(agents)
 	p.readPrivileges()
@@ -311,7 +309,7 @@ func (p *patient) readLog() {
 		if err == nil && !e.Time.Before(started) && byProxy(e) {
 			p.proxyFailed, p.proxyLast = p.proxyFailed+1+e.Suppressed, e
 		}
-		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
+		if err != nil || e.Time.Before(started) || !Denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
 			return true
 		}
 		names[e.Name] = true

@@ -68,10 +68,7 @@ func judgeRequests(p *policy.Policy, s subject, port policy.Port) *requests {
 	if i == nil || p.Way(s.name, port) != policy.Inspected {
 		return nil
 	}
-	r := &requests{Observe: i.Observe, Allow: requestEntries(i.Allow), Deny: requestEntries(i.Deny)}
-	if i.Within != nil {
-		r.Within = requestEntries(i.Within)
-	}
+	r := requestsOf(i)
 	for _, e := range p.RouteEntries() {
 		if e.Inspects == s.name+":"+strconv.Itoa(int(port.Number)) && !e.Absent {
 			r.Route, r.Source = e.Name, e.Source
@@ -86,6 +83,14 @@ func judgeRequests(p *policy.Policy, s subject, port policy.Port) *requests {
 	}
 	for _, method := range methods {
 		r.Asked = append(r.Asked, s.request.judged(i, method))
+	}
+	return r
+}
+
+func requestsOf(i *route.Inspected) *requests {
+	r := &requests{Observe: i.Observe, Allow: requestEntries(i.Allow), Deny: requestEntries(i.Deny)}
+	if i.Within != nil {
+		r.Within = requestEntries(i.Within)
 	}
 	return r
 }

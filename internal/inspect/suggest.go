@@ -61,20 +61,20 @@ func Suggest(dir, since string) (Suggestions, error) {
 		since = ""
 	}
 	file, started := auditOf(p.state)
-	from, err := sinceTime(since, started, time.Now())
+	from, err := Since(since, started, time.Now())
 	if err != nil {
 		return Suggestions{}, err
 	}
-	s := newSuggester(p)
+	s := newProposals(p)
 	if err := audit.Lines(file, func(line []byte) bool {
 		if event, err := audit.Decode(line); err == nil && !event.Time.Before(from) {
-			s.add(event)
+			s.Add(event)
 		}
 		return true
 	}); err != nil {
-		return Suggestions{}, logFault(err)
+		return Suggestions{}, LogFault(err)
 	}
-	return s.result(from), nil
+	return s.Since(from), nil
 }
 
 // The agent chooses names, so that both are bounded.
@@ -83,7 +83,8 @@ const (
 	maxLeftOut     = 100_000 // that are told apart to be counted
 )
 
-type suggester struct {
+// Proposals are the lines that would have allowed what was refused.
+type Proposals struct {
 	policy *policy.Policy
 	probe  ofProbe
 	whose  *whose
@@ -96,8 +97,8 @@ type suggester struct {
 	rules    map[*route.Inspected]*judge.Rules
 }
 
-func newSuggester(p published) *suggester {
-	return &suggester{
+func newProposals(p published) *Proposals {
+	return &Proposals{
 		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names),
 		lines: map[string]*suggestion{}, denied: map[string]*suggestion{}, more: map[string]bool{},
 		requests: map[requestPlace]*step{}, rules: map[*route.Inspected]*judge.Rules{},
@@ -117,7 +118,8 @@ func presetPolicies() map[string]*policy.Policy {
 	return out
 }
 
-func (s *suggester) add(e audit.Event) {
+// Add takes in an event. All of the log belong here, in its order: answers of DNS say whose an address is.
+func (s *Proposals) Add(e audit.Event) {
 	a, err := netip.ParseAddr(e.IP)
 	if s.policy.Lookup(e.Name).Name == e.Name { // the guard, whose word it is, may be somebody else by now
 		s.whose.learn(e)
@@ -158,7 +160,7 @@ func (s *suggester) add(e audit.Event) {
 
 // name takes in a name that was denied on port, at an address if that is known; guessed says that nobody knows which port
 // is wanted. It returns the line that would have allowed it, if there is one.
-func (s *suggester) name(name string, at netip.Addr, port policy.Port, guessed bool, e audit.Event) *suggestion {
+func (s *Proposals) name(name string, at netip.Addr, port policy.Port, guessed bool, e audit.Event) *suggestion {
 	m := s.policy.Lookup(name)
 	line := s.policy.LineFor(name, at, port)
 	switch {
@@ -181,7 +183,7 @@ func (s *suggester) name(name string, at netip.Addr, port policy.Port, guessed b
 }
 
 // stopped takes in what no line would allow, because of the ceiling.
-func (s *suggester) stopped(what, name string, cut *policy.Cut, e audit.Event) {
+func (s *Proposals) stopped(what, name string, cut *policy.Cut, e audit.Event) {
 	if cut == nil {
 		return
 	}
@@ -190,7 +192,7 @@ func (s *suggester) stopped(what, name string, cut *policy.Cut, e audit.Event) {
 	}
 }
 
-func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Event) *suggestion {
+func (s *Proposals) put(to map[string]*suggestion, line, name string, e audit.Event) *suggestion {
 	g := to[line]
 	if g == nil {
 		if len(to) >= maxSuggestions {
@@ -199,7 +201,7 @@ func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Ev
 			}
 			return nil
 		}
-		g = &suggestion{Line: line, First: e.Time, By: processOf(e), Group: groupOf(name), name: name}
+		g = &suggestion{Line: line, First: e.Time, By: Asked(e), Group: groupOf(name), name: name}
 		to[line] = g
 	}
 	g.Count += 1 + e.Suppressed
@@ -219,10 +221,10 @@ func groupOf(name string) string {
 	return name
 }
 
-// result lists what was collected: names by domain, then addresses. A name that
+// Since lists what was collected: names by domain, then addresses. A name that
 // was used on ports that are known is not proposed on the default ones as well.
-func (s *suggester) result(since time.Time) Suggestions {
-	out := Suggestions{Version: 1, Since: since, Lines: append([]suggestion{}, s.requestLines()...), Denied: []suggestion{}, More: len(s.more)}
+func (s *Proposals) Since(from time.Time) Suggestions {
+	out := Suggestions{Version: 1, Since: from, Lines: append([]suggestion{}, s.requestLines()...), Denied: []suggestion{}, More: len(s.more)}
 	choosePresets(presetPolicies(), s.lines)
 	used := map[string]bool{}
 	for _, g := range s.lines {

@@ -19,14 +19,14 @@ import (
 
 func suggested(t *testing.T, list string, log ...audit.Event) Suggestions {
 	t.Helper()
-	s := newSuggester(publishedWith(t, list, nil))
+	s := newProposals(publishedWith(t, list, nil))
 	for i, e := range log {
 		if e.Time.IsZero() {
 			e.Time = noon.Add(time.Duration(i) * time.Second)
 		}
-		s.add(e)
+		s.Add(e)
 	}
-	return s.result(time.Time{})
+	return s.Since(time.Time{})
 }
 
 func linesOf(r Suggestions) (out []string) {
@@ -141,11 +141,11 @@ func TestEventLine(t *testing.T) {
 // TestSuggestBounds: the agent chooses names, and what it can make suggest keep of
 // them has an end.
 func TestSuggestBounds(t *testing.T) {
-	s := newSuggester(publishedWith(t, "ok.example", nil))
+	s := newProposals(publishedWith(t, "ok.example", nil))
 	for i := range maxSuggestions + maxLeftOut + 10 {
 		s.put(s.lines, fmt.Sprintf("n%d.example", i), "", audit.Event{})
 	}
-	if r := s.result(time.Time{}); len(r.Lines) != maxSuggestions || r.More != maxLeftOut {
+	if r := s.Since(time.Time{}); len(r.Lines) != maxSuggestions || r.More != maxLeftOut {
 		t.Errorf("%d lines, and %d more", len(r.Lines), r.More)
 	}
 }
@@ -214,14 +214,14 @@ func TestSuggestWhoseAddress(t *testing.T) {
 			t.Errorf("%s: %+v, want %s or %s", what, r.Lines, tc.line, tc.or)
 		}
 	}
-	leased := newSuggester(publishedWith(t, "a.example\nb.example\n", nil,
+	leased := newProposals(publishedWith(t, "a.example\nb.example\n", nil,
 		lease.Name{Name: "a.example", Addrs: []lease.Address{{Addr: netip.MustParseAddr("45.30.0.9")}}},
 		lease.Name{Name: "b.example", Addrs: []lease.Address{{Addr: netip.MustParseAddr("45.30.0.9")}}}))
 	e := asks("a.example", audit.Agent)
 	e.IP = "45.30.0.8" // the first of its addresses, and the log has no other
-	leased.add(e)
-	leased.add(ssh)
-	if r := leased.result(noon); len(r.Lines) != 1 || r.Lines[0].Line != "a.example:22" || r.Lines[0].Or != nil {
+	leased.Add(e)
+	leased.Add(ssh)
+	if r := leased.Since(noon); len(r.Lines) != 1 || r.Lines[0].Line != "a.example:22" || r.Lines[0].Or != nil {
 		t.Errorf("by leases: %+v", r.Lines)
 	}
 }

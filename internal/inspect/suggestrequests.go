@@ -55,7 +55,7 @@ func (r *refusals) join(other *refusals) {
 }
 
 // request takes in a request to an inspected name that the broker refused, or would have.
-func (s *suggester) request(e audit.Event) {
+func (s *Proposals) request(e audit.Event) {
 	port := policy.Port{Proto: policy.TCP, Number: e.Port}
 	i := route.FindInspected(s.policy.Settings.Inspected, e.Name, e.Port)
 	if i == nil || s.policy.Way(e.Name, port) != policy.Inspected || !s.policy.Decide(e.Name, port).Allowed {
@@ -77,7 +77,7 @@ func (s *suggester) request(e audit.Event) {
 }
 
 // rulesOf are the rules of a name, also of one that is only observed.
-func (s *suggester) rulesOf(i *route.Inspected) *judge.Rules {
+func (s *Proposals) rulesOf(i *route.Inspected) *judge.Rules {
 	if s.rules[i] == nil {
 		strict := *i
 		strict.Observe = false
@@ -153,7 +153,7 @@ func foldSegments(path string) []string {
 }
 
 // keepRequest counts a request where its path ends.
-func (s *suggester) keepRequest(at requestPlace, segments []string, e audit.Event) {
+func (s *Proposals) keepRequest(at requestPlace, segments []string, e audit.Event) {
 	here := s.requests[at]
 	if here == nil {
 		here = &step{}
@@ -176,7 +176,7 @@ func (s *suggester) keepRequest(at requestPlace, segments []string, e audit.Even
 		}
 		here = next
 	}
-	here.end(e.Method, &refusals{1 + e.Suppressed, e.Time, processOf(e)})
+	here.end(e.Method, &refusals{1 + e.Suppressed, e.Time, Asked(e)})
 }
 
 func (t *step) end(method string, r *refusals) {
@@ -246,7 +246,7 @@ func (t *step) each(path string, do func(path string, ends map[string]*refusals)
 }
 
 // requestLines are the entries that would have let requests pass, in any order.
-func (s *suggester) requestLines() (lines []suggestion) {
+func (s *Proposals) requestLines() (lines []suggestion) {
 	for at, top := range s.requests {
 		top.fold(0)
 		top.each("", func(path string, ends map[string]*refusals) {

@@ -56,12 +56,12 @@ func TestSuggestRequests(t *testing.T) {
 		"not inspected": {[]audit.Event{refused("reg.corp.example", 8443, "GET", "/a", "path: x"), refused("api.corp.example", 8443, "GET", "/a", "path: x"),
 			refused("new.example", 443, "GET", "/a", "path: x")}, nil},
 	} {
-		s := newSuggester(inspectedPolicy(t))
+		s := newProposals(inspectedPolicy(t))
 		for i, e := range tc.log {
 			e.Time = noon.Add(time.Duration(i) * time.Second)
-			s.add(e)
+			s.Add(e)
 		}
-		if got := linesOf(s.result(time.Time{})); !slices.Equal(got, tc.want) {
+		if got := linesOf(s.Since(time.Time{})); !slices.Equal(got, tc.want) {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, tc.want)
 		}
 	}
@@ -69,9 +69,9 @@ func TestSuggestRequests(t *testing.T) {
 
 // What a rule denies is told, and no line proposed.
 func TestSuggestDeniedRequests(t *testing.T) {
-	s := newSuggester(inspectedPolicy(t))
-	s.add(audit.Event{Kind: audit.Broker, Verdict: audit.Deny, Name: "api.corp.example", Port: 443, Method: "GET", Path: "/repos/my-org/secret/x", Reason: "denied: x"})
-	r := s.result(time.Time{})
+	s := newProposals(inspectedPolicy(t))
+	s.Add(audit.Event{Kind: audit.Broker, Verdict: audit.Deny, Name: "api.corp.example", Port: 443, Method: "GET", Path: "/repos/my-org/secret/x", Reason: "denied: x"})
+	r := s.Since(time.Time{})
 	if len(r.Lines) > 0 || len(r.Denied) != 1 || r.Denied[0].Line != "api.corp.example GET /repos/my-org/secret/x" {
 		t.Errorf("%+v", r)
 	}
@@ -79,11 +79,11 @@ func TestSuggestDeniedRequests(t *testing.T) {
 
 // The agent asks for as many paths as it likes.
 func TestSuggestRequestsIsBounded(t *testing.T) {
-	s := newSuggester(inspectedPolicy(t))
+	s := newProposals(inspectedPolicy(t))
 	for i := range maxSteps + 2000 {
-		s.add(audit.Event{Kind: audit.Broker, Verdict: audit.Deny, Name: "api.corp.example", Port: 443, Method: "GET", Path: fmt.Sprintf("/x%dx", i), Reason: "path: x"})
+		s.Add(audit.Event{Kind: audit.Broker, Verdict: audit.Deny, Name: "api.corp.example", Port: 443, Method: "GET", Path: fmt.Sprintf("/x%dx", i), Reason: "path: x"})
 	}
-	if r := s.result(time.Time{}); len(s.requests[requestPlace{"api.corp.example", policy.HTTPS, false}].below) > maxSteps || len(r.Lines) > maxSuggestions || r.More < 2000 {
+	if r := s.Since(time.Time{}); len(s.requests[requestPlace{"api.corp.example", policy.HTTPS, false}].below) > maxSteps || len(r.Lines) > maxSuggestions || r.More < 2000 {
 		t.Errorf("%d lines, %d more", len(r.Lines), r.More)
 	}
 }

@@ -47,7 +47,7 @@ func verifyLog(s *state.State, copied, head string) (Verified, error) {
 	}
 	v, err := audit.Verify(file, copied == "", known...)
 	if err != nil {
-		return Verified{}, logFault(fmt.Errorf("read the audit log: %w", err))
+		return Verified{}, LogFault(fmt.Errorf("read the audit log: %w", err))
 	}
 	return Verified{1, file, v}, nil
 }

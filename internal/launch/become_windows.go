@@ -14,8 +14,7 @@ func become(cmd *exec.Cmd) error {
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fault.Status(exit.ExitCode())
 	}
 	return err

@@ -20,8 +20,7 @@ func (e Engine) Named(ctx context.Context, word string) (Container, error) {
 		return Container{}, err
 	}
 	c, err := pick(all, word)
-	var f *fault.Fault
-	if errors.As(err, &f) && f.Code == fault.Failure {
+	if f, ok := errors.AsType[*fault.Fault](err); ok && f.Code == fault.Failure {
 		f.Remedy = cmp.Or(e.Silent(), f.Remedy)
 	}
 	return c, err

@@ -40,11 +40,7 @@ func (h Host) livesIn(dir string) bool {
 	if runtime.GOOS == "windows" {
 		home = h.Env["USERPROFILE"]
 	}
-	if real, err := filepath.EvalSymlinks(home); err == nil {
-		home = real
-	}
-	below, err := filepath.Rel(dir, home)
-	return err == nil && filepath.IsLocal(below)
+	return within(home, dir)
 }
 
 // rootless asks the engine; what doesn't say so is taken for root's.

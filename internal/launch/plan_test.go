@@ -2,15 +2,9 @@ package launch
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"flag"
 	"io"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -37,20 +32,6 @@ func write(t *testing.T, path, data string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func certificate(t *testing.T, authority bool) string {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "corp"}, NotAfter: time.Now().Add(time.Hour), IsCA: authority, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 func newRepository(t *testing.T, dir string) {
@@ -80,7 +61,7 @@ func TestPrintIsWhatRuns(t *testing.T) {
 		newRepository(t, dir)
 	}
 	file := write(t, filepath.Join(top, "keys of mine", "openai's.key"), otherKey+"\r\n")
-	ca := write(t, filepath.Join(top, "corp's ca.pem"), certificate(t, true))
+	ca := write(t, filepath.Join(top, "corp's ca.pem"), string(issuer.New("corp", nil).PEM()))
 	env := map[string]string{"ANTHROPIC_API_KEY": key, "HOME": top, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 	host := Host{Env: env, UID: 1234, GID: 100, Zone: "Europe/Berlin"}
 	for name, o := range map[string]Options{
@@ -243,6 +224,8 @@ func TestRefused(t *testing.T) {
 	newRepository(t, dir)
 	write(t, filepath.Join(dir+"-taken", "x"), "")
 	file := func(data string) string { return write(t, filepath.Join(t.TempDir(), "f"), data) }
+	server := issuer.New("corp", nil).Issue(time.Now().Add(time.Hour), "corp.example").Certificate[0]
+	leaf := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server}))
 	env := map[string]string{"ANTHROPIC_API_KEY": "two words of " + key}
 	for want, o := range map[string]Options{
 		`"-x" can't be the name of an agent`:                 {Agent: "-x"},
@@ -261,9 +244,9 @@ func TestRefused(t *testing.T) {
 		`--env names no variable`:                      {Env: []string{key}},
 		`"--privileged" can't be the name of an image`: {Image: "--privileged"},
 		`there is no certificate in`:                   {Authority: file("x")},
-		`is no authority`:                              {Authority: file(certificate(t, false))},
+		`is no authority`:                              {Authority: file(leaf)},
 		`has a PRIVATE KEY in it`:                      {Authority: file(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte(key)})))},
-		`is larger than 1024 KiB`:                      {Authority: file(strings.Repeat(certificate(t, true), 3000))},
+		`is larger than 1024 KiB`:                      {Authority: file(strings.Repeat(string(issuer.New("corp", nil).PEM()), 3000))},
 		`agent-init.agent=gone`:                        {Agent: "gone"},
 	} {
 		if o.Agent == "" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 const secretsDir = "/run/secrets"
@@ -85,11 +86,7 @@ func secretsOf(o *Options, image Image, env map[string]string, servers []server)
 
 // noFile does not repeat the path: a person may have put the key itself in its place.
 func noFile(name string, err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	return fault.New(fault.Usage, "name a file with the key in it", "--secret %s: %w", name, err)
+	return fault.New(fault.Usage, "name a file with the key in it", "--secret %s: %w", name, text.CauseOf(err))
 }
 
 // held is the first variable that has something.

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,9 +61,6 @@ func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
 	return all
 }
 
-// maxMetrics bounds what is read of them: a policy has a few routes, with six lines each.
-const maxMetrics = 1 << 20
-
 // ReadMetrics reads what the keeper of this container has published of them.
 func ReadMetrics() ([]byte, error) {
 	dir, err := Find()
@@ -78,23 +73,15 @@ func ReadMetrics() ([]byte, error) {
 // metrics reads them. Those of a keeper that has not reported for a while are an error: they would go on saying that all is
 // well.
 func (d Dir) metrics(now time.Time) ([]byte, error) {
-	f, err := os.Open(filepath.Join(string(d), MetricFile))
+	path := filepath.Join(string(d), MetricFile)
+	st, err := os.Stat(path)
 	if err != nil {
 		return nil, NotRunning(err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read the metrics: %w", err)
 	}
 	if age := now.Sub(st.ModTime()); age > stale || age < -stale {
 		return nil, fault.New(fault.Failure, "see agent-init status", "the metrics are from %s: the keeper has not reported since", st.ModTime().UTC().Format(time.RFC3339))
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxMetrics))
-	if err != nil {
-		return nil, fmt.Errorf("read the metrics: %w", err)
-	}
-	return data, nil
+	return os.ReadFile(path)
 }
 
 // writeMetrics writes the head of the log. A label with the hash would make a series of each value, and a number has no

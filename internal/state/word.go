@@ -42,7 +42,7 @@ func NotRunning(err error) *fault.Fault {
 // SayIfOpen says so to whoever attaches, and again when they leave.
 func SayIfOpen(w io.Writer) {
 	var s State
-	if dir, err := Find(); err == nil && dir.Read(StatusFile, &s) == nil && s.Open() != "" {
+	if Published(StatusFile, &s) == nil && s.Open() != "" {
 		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
 	}
 }
@@ -59,12 +59,6 @@ func ReadAgent() (agent Confined, err error) {
 		return agent, fault.New(fault.Privilege, "use docker exec -u root, or run the command itself: this user is confined already",
 			"only root can become the agent")
 	}
-	dir, err := Find()
-	if err == nil {
-		err = dir.Read(AgentFile, &agent)
-	}
-	if err != nil {
-		return agent, NotRunning(err)
-	}
-	return agent, nil
+	err = Published(AgentFile, &agent)
+	return agent, err
 }

@@ -102,7 +102,7 @@ func TestPeerApache(t *testing.T) {
 			}
 			rt, _ := route.Builtin("github")
 			rt.To, rt.Git = "https://api.test/git-http-backend/", route.Git{Write: true, Branches: []string{"agent/*"}}
-			r := newRig(t, Config{Dial: dialTo(addr)}, nil)
+			r := newRig(t, dialing(addr), nil)
 			if err := r.Load(Loaded{Routes: []route.Route{rt}, Credentials: map[string][]byte{"github": []byte(canary)}, Roots: ca.pool()}); err != nil {
 				t.Fatal(err)
 			}

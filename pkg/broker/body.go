@@ -57,7 +57,7 @@ func (b *bodies) judge(
 	defer b.trees.Release(1)
 	told, refused := judge.Body(rt, e, path, h.data)
 	if refused != nil {
-		return told, &no{Refusal: refused}
+		return told, refused
 	}
 	if rt.Limits.TokensPerDay > 0 {
 		h.most = min(judge.Most(e.Body, h.data), rt.Limits.TokensPerDay)
@@ -94,7 +94,7 @@ func (h *held) read(ctx context.Context, r *http.Request, wait time.Duration, de
 		return errIncoming
 	}
 	forget := context.AfterFunc(ctx, func() { deadline(time.Unix(1, 0)) })
-	from := &incoming{from: r.Body}
+	from := &judge.Incoming{From: r.Body}
 	b := &room.Buffer{Hold: h.hold, Ctx: ctx, Most: most}
 	data, refused := judge.Unpack(packed, from, route.MaxBody, b.ReadAll)
 	h.put(data)
@@ -105,31 +105,17 @@ func (h *held) read(ctx context.Context, r *http.Request, wait time.Duration, de
 		return ended
 	case h.hold.Gave():
 		return room.ErrFull
-	case errors.Is(from.err, os.ErrDeadlineExceeded): // net/http ends the request's context, too
+	case errors.Is(from.Err, os.ErrDeadlineExceeded): // net/http ends the request's context, too
 		return errSlow
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case refused != nil:
-		return &no{Refusal: refused}
-	case from.err != nil:
+		return refused
+	case from.Err != nil:
 		return errIncoming
 	}
 	// The connection reads on, to see whether the client hangs up.
 	return deadline(time.Time{})
-}
-
-// incoming remembers why a body ended before its end.
-type incoming struct {
-	from io.Reader
-	err  error
-}
-
-func (i *incoming) Read(b []byte) (int, error) {
-	n, err := i.from.Read(b)
-	if err != nil && err != io.EOF {
-		i.err = err
-	}
-	return n, err
 }
 
 // held is a request's body in memory. It has room for its capacity.

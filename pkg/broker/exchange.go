@@ -36,15 +36,6 @@ type exchange struct {
 	known       known
 }
 
-// What an event has of what a caller sends. The rest says nothing to a person.
-const (
-	maxPath   = 256
-	maxMethod = 16
-	maxName   = 64
-)
-
-func cutTo(s string, most int) string { return s[:min(len(s), most)] }
-
 // ServeHTTP judges a request and sends it on, or refuses it.
 func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
@@ -56,7 +47,7 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.caller.head.Over()
 	x.hold = s.bodies.room.Hold(x.giveWay)
 	x.body = &held{hold: x.hold}
-	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
+	x.event.Method, x.event.UID = r.Method, x.caller.uid
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	x.watch(r)
 	defer x.leave()
@@ -98,7 +89,7 @@ func (x *exchange) giveWay() {
 // admit says who may ask, and finds the route.
 func (x *exchange) admit(t table, r *http.Request) *no {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
-	x.event.Path = cutTo(path, maxPath)
+	x.event.Path = path
 	_, server := ends(x.caller.Conn)
 	if fault := asked(r, server); fault != "" {
 		return refusal("host", fault)
@@ -108,7 +99,7 @@ func (x *exchange) admit(t table, r *http.Request) *no {
 	w, known := t[name]
 	if known {
 		x.way = w
-		x.event.Route, x.event.Path = name, cutTo(x.path, maxPath)
+		x.event.Route, x.event.Path = name, x.path
 		x.base = "http://" + strings.ToLower(r.Host) + "/" + name
 		if w.registry != nil {
 			x.path = w.registry.Spelled(x.path)
@@ -120,7 +111,7 @@ func (x *exchange) admit(t table, r *http.Request) *no {
 		return refusal("token",
 			"the key is not the token that agent-init gave the agent for this route")
 	case !known:
-		return refusal("route", "the broker has no route /"+cutTo(name, maxName)+
+		return refusal("route", "the broker has no route /"+name[:min(len(name), 64)]+
 			"/; the policy's section broker: lists them")
 	case upgrades(r.Header):
 		return refusal("upgrade", "the broker speaks HTTP/1.1 alone, no WebSocket")
@@ -136,7 +127,7 @@ func (x *exchange) judge(r *http.Request) *no {
 	rt := &x.way.route
 	e, refused := judge.Head(rt, r.Method, x.path, x.query, r.Header)
 	if x.endpoint = e; refused != nil {
-		return &no{Refusal: refused}
+		return refused
 	}
 	if e.Body == route.Empty && r.ContentLength != 0 {
 		return refusal("body", "this request has no body in the API")
@@ -157,7 +148,7 @@ func (x *exchange) judge(r *http.Request) *no {
 	if x.told, err = bodies.judge(x.ctx, rt, e, x.path, x.body); err != nil {
 		return badBody(err)
 	}
-	x.event.Model = cutTo(x.told.Model, maxName)
+	x.event.Model = x.told.Model
 	if n := x.learn(func() { x.known.told = x.told }); n != nil {
 		return n
 	}
@@ -167,22 +158,14 @@ func (x *exchange) judge(r *http.Request) *no {
 // spend asks whether the request fits the route's limits.
 func (x *exchange) spend(ctx context.Context) *no {
 	rt := &x.way.route
-	if rt.Limits == (route.Limits{}) {
-		return nil
+	n := uncounted(rt, x.endpoint.Body, x.told)
+	if n == nil {
+		n = x.proxy.config.Fits(ctx, rt, x.body.most)
 	}
-	if n := uncounted(rt, x.endpoint.Body, x.told); n != nil {
-		return n
+	if n == nil {
+		x.event.Held = x.body.most
 	}
-	hold := x.body.most
-	why, err := x.proxy.config.Spend(ctx, rt.Name, hold)
-	switch {
-	case err != nil:
-		return refusal("busy", "the limits of this route cannot be checked now")
-	case why != "":
-		return refusal("budget", why)
-	}
-	x.event.Held = hold
-	return nil
+	return n
 }
 
 // uncounted refuses what would tell nobody its tokens, where these are limited.

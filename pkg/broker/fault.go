@@ -23,6 +23,5 @@ func (x *exchange) fault(ctx context.Context, g goal, err error) *no {
 	case cause != nil:
 		return refusal(gone, "the client hung up")
 	}
-	f := onward.FaultOf(host, err)
-	return refusal(f.What(), f.Text)
+	return onward.FaultOf(host, err)
 }

@@ -159,7 +159,7 @@ func FuzzBatch(f *testing.F) {
 	f.Add("download", "https://api.test@evil.test/", 1<<40)
 	rt, _ := route.Builtin("gitea")
 	rt.To = "https://api.test/"
-	p := New(Config{Token: token, Dial: dialTo("127.0.0.1:1"), Record: func(Event) {}})
+	p := New(dialing("127.0.0.1:1"))
 	if err := p.Load(Loaded{Routes: []route.Route{rt}, Credentials: map[string][]byte{"gitea": []byte(canary)}}); err != nil {
 		f.Fatal(err)
 	}

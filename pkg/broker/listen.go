@@ -27,7 +27,6 @@ const (
 // callers are the connections that there are, and whose.
 type callers struct {
 	Config
-	room *room.Room
 	free chan struct{}
 
 	mu    sync.Mutex
@@ -35,8 +34,8 @@ type callers struct {
 	of    map[uint32]int // how many a user has
 }
 
-func newCallers(c Config, all *room.Room) *callers {
-	return &callers{Config: c, room: all, free: make(chan struct{}, maxConns), conns: map[*caller]struct{}{}, of: map[uint32]int{}}
+func newCallers(c Config) *callers {
+	return &callers{Config: c, free: make(chan struct{}, maxConns), conns: map[*caller]struct{}{}, of: map[uint32]int{}}
 }
 
 // caller is one connection of a client. It carries one request: what follows that is read by nobody.
@@ -79,7 +78,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &caller{Conn: conn, ctx: l.ctx, all: l.all, since: time.Now()}
-	c.head = l.all.room.Coming(func() { c.giveWay(room.ErrFull) })
+	c.head = l.all.Room.Coming(func() { c.giveWay(room.ErrFull) })
 	c.head.Begin()
 	l.all.mu.Lock()
 	l.all.conns[c] = struct{}{}

@@ -39,13 +39,10 @@ func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
 	got, err := x.way.registry.Answer(a.ctx, registry.Request{
 		Path: x.path, Base: x.base, Accept: out.Header.Get("Accept"), Agent: c.agent,
 	}, c.ask)
-	var refused registry.Refused
-	var failed *no
+	var refused *no
 	switch {
 	case errors.As(err, &refused):
-		x.refuse(&no{Refusal: refused.Refusal})
-	case errors.As(err, &failed):
-		x.refuse(failed)
+		x.refuse(refused)
 	case err != nil:
 		x.refuse(x.fault(a.ctx, x.goal, err))
 	case got.File == nil:

@@ -5,11 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,6 +20,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab/apart"
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	shown "github.com/agent-init/agent-init/pkg/broker/authority"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -69,29 +68,10 @@ func spawn(t testing.TB, role string, env ...string) (pid int, line string) {
 // untilStdin ends a role with the one who spawned it.
 func untilStdin() { io.Copy(io.Discard, os.Stdin) }
 
-// beAPI is an API with HTTP/2. A message has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes, and /unread
-// reads none.
+// beAPI is an API with HTTP/2. /bulk?n=N has N bytes, and /unread reads none.
 func beAPI() {
-	t := new(testing.B)
-	ca := newAuthority(t)
+	ca := issuer.New("test authority", nil)
 	mux := http.NewServeMux()
-	mux.HandleFunc("/v1/messages", func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		event := "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_01\",\"type\":\"message\"," +
-			"\"role\":\"assistant\",\"content\":[],\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n"
-		for ; ; event = "event: ping\ndata: {\"type\": \"ping\"}\n\n" {
-			if _, err := io.WriteString(w, event); err != nil {
-				return
-			}
-			w.(http.Flusher).Flush()
-			select {
-			case <-r.Context().Done():
-				return
-			case <-time.After(20 * time.Second):
-			}
-		}
-	})
 	mux.HandleFunc("/bulk", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.FormValue("n"))
 		block := make([]byte, 64<<10)
@@ -105,13 +85,12 @@ func beAPI() {
 		w.Write([]byte("{}"))
 	})
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{ca.sign(t, "api.test", time.Now().Add(time.Hour))}, NextProtos: []string{"h2"},
+		Certificates: []tls.Certificate{ca.Issue(time.Now().Add(time.Hour), "api.test")}, NextProtos: []string{"h2"},
 	})
 	if err != nil {
 		panic(err)
 	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
-	fmt.Printf("%s %q\n", l.Addr(), cert)
+	fmt.Printf("%s %q\n", l.Addr(), ca.PEM())
 	go (&http.Server{Handler: mux, Protocols: both()}).Serve(l)
 	untilStdin()
 }
@@ -137,21 +116,12 @@ func rootsOf(line string) (addr string, roots *x509.CertPool) {
 // beProxy is a broker in front of the API that BROKER_TEST_API has.
 func beProxy() {
 	debug.SetMemoryLimit(MemoryLimit)
-	if v := os.Getenv("BROKER_TEST_GOGC"); v != "" {
-		n, _ := strconv.Atoi(v)
-		debug.SetGCPercent(n)
-	}
 	addr, roots := rootsOf(os.Getenv("BROKER_TEST_API"))
-	p := New(Config{Token: token, Dial: dialTo(addr), Record: func(Event) {}, Log: slog.New(slog.DiscardHandler)})
+	p := New(dialing(addr))
 	r := opaque("r")
 	r.To = "https://api.test/"
-	r.Endpoints = []route.Endpoint{
-		{Method: "GET", Path: "/bulk", Query: []string{"n"}}, {Method: "POST", Path: "/small", Body: route.Opaque},
-	}
-	anthropic, _ := route.Builtin("anthropic")
-	anthropic.To = "https://api.test/"
-	keys := map[string][]byte{"r": []byte(canary), "anthropic": []byte(canary)}
-	if err := p.Load(Loaded{Routes: []route.Route{r, anthropic}, Credentials: keys, Roots: roots}); err != nil {
+	r.Endpoints = []route.Endpoint{{Method: "POST", Path: "/small", Body: route.Opaque}}
+	if err := p.Load(Loaded{Routes: []route.Route{r}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: roots}); err != nil {
 		panic(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -173,7 +143,9 @@ func beInspector() {
 	if err != nil {
 		panic(err)
 	}
-	p := New(Config{Token: token, Dial: dialTo(addr), Leaf: ca.Leaf, Record: func(Event) {}, Log: slog.New(slog.DiscardHandler)})
+	c := dialing(addr)
+	c.Leaf = ca.Leaf
+	p := New(c)
 	name := route.Inspected{Name: "api.test", Port: 443, Allow: []route.Request{{Methods: []string{"GET", "POST"}, Rule: "p:1"}}}
 	if err := p.Load(Loaded{Inspected: []route.Inspected{name}, Roots: roots}); err != nil {
 		panic(err)
@@ -211,24 +183,4 @@ func privateDirty(t testing.TB, pid int) int {
 	}
 	t.Fatal("no Private_Dirty")
 	return 0
-}
-
-// processorTime is what a process has had of the processors.
-func processorTime(t testing.TB, pid int) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest)
-	var ticks int64
-	for _, f := range fields[11:13] { // utime and stime (proc_pid_stat(5))
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / 100
 }

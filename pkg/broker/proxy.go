@@ -40,10 +40,11 @@ type Proxy struct {
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
 	p := &Proxy{
-		config: c, bodies: newBodies(), documents: room.New(maxDocuments), seal: newSeal(),
-		idle: route.IdleTime, retired: map[*upstream]struct{}{},
+		bodies: newBodies(), documents: room.New(maxDocuments), seal: newSeal(), idle: route.IdleTime,
+		retired: map[*upstream]struct{}{},
 	}
-	p.callers, p.inspected = newCallers(c, p.bodies.room), newInspected(c, p.bodies.room)
+	c.Room = p.bodies.room
+	p.config, p.callers, p.inspected = c, newCallers(c), inspect.New(c.Config)
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/pkg/broker/inspect"
 	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -209,11 +210,11 @@ func TestOpenRoute(t *testing.T) {
 
 // TestConnectionsOfOneUser holds that there is an end to them, and that each that is closed makes room.
 func TestConnectionsOfOneUser(t *testing.T) {
-	all := newCallers(Config{Record: func(Event) {}}, room.New(maxHeld))
+	all := newCallers(Config{Config: inspect.Config{Record: func(Event) {}, Room: room.New(maxHeld)}})
 	conns := make([]*caller, maxOfCaller+1)
 	for i := range conns {
 		all.free <- struct{}{}
-		conns[i] = &caller{Conn: nothing{}, all: all, head: all.room.Coming(nil)}
+		conns[i] = &caller{Conn: nothing{}, all: all, head: all.Room.Coming(nil)}
 		all.conns[conns[i]] = struct{}{}
 		if ok := conns[i].count(7); ok != (i < maxOfCaller) {
 			t.Fatalf("connection %d counts: %v", i, ok)

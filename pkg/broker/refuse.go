@@ -13,9 +13,9 @@ import (
 )
 
 // no is why a request is not answered by the API.
-type no struct{ *judge.Refusal }
+type no = judge.Refusal
 
-func refusal(what, text string) *no { return &no{&judge.Refusal{What: what, Text: text}} }
+func refusal(what, text string) *no { return &no{What: what, Text: text} }
 
 // unclear is about an address that can't be asked.
 func unclear(err error) *no {
@@ -41,9 +41,6 @@ func badBody(err error) *no {
 	}
 	return refusal("body", err.Error())
 }
-
-// Error makes it one that a function returns.
-func (n *no) Error() string { return n.Text }
 
 // say is the answer to a request that goes no further, in the form that the route's API gives its errors.
 func (x *exchange) say(n *no) (status int, head http.Header, body []byte) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
 
 var errUnclear = errors.New("the address could be read in two ways")
@@ -39,31 +40,18 @@ func (x *exchange) request(r *http.Request) (*http.Request, error) {
 // request is one without a body. It takes h over.
 func (g *goal) request(method, path, rawQuery string, h http.Header) (*http.Request, error) {
 	to := g.up.place
-	u := &url.URL{Scheme: to.scheme, Host: to.authority()}
-	raw := g.prefix + path
-	plain, err := url.PathUnescape(raw)
-	if err != nil {
-		return nil, errUnclear
-	}
-	u.Path, u.RawPath = plain, raw
+	out := onward.NewRequest(method, to.scheme, to.authority(), g.prefix+path, h)
 	query, err := url.ParseQuery(rawQuery)
-	if err != nil || u.EscapedPath() != raw {
+	if err != nil || out == nil {
 		return nil, errUnclear
 	}
 	h.Set("Accept-Encoding", "identity") // so that the usage can be read
-	if h["User-Agent"] == nil {
-		h["User-Agent"] = []string{""} // else net/http sends one
-	}
 	for _, a := range g.add {
 		h.Set(a.Name, a.Value)
 	}
 	g.key.Put(h, query)
-	u.RawQuery = query.Encode()
-	return &http.Request{
-		Method: method, URL: u, Host: u.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: http.NoBody,
-	}, nil
+	out.URL.RawQuery = query.Encode()
+	return out, nil
 }
 
 // authority is what the server is called in a request.

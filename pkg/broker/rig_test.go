@@ -3,16 +3,11 @@ package broker
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
+	"github.com/agent-init/agent-init/pkg/broker/inspect"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -32,53 +29,14 @@ const (
 )
 
 // authority signs certificates of servers.
-type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
+type authority struct{ *issuer.Issuer }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{key, cert}
-}
+func newAuthority(testing.TB) *authority { return &authority{issuer.New("test authority", nil)} }
 
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
+func (a *authority) pool() *x509.CertPool { return a.Pool() }
 
-func (a *authority) sign(t testing.TB, name string, until time.Time) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotBefore: until.Add(-2 * time.Hour), NotAfter: until,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+func (a *authority) sign(_ testing.TB, name string, until time.Time) tls.Certificate {
+	return a.Issue(until, name)
 }
 
 // api is the server of a route. It answers under the name api.test.
@@ -139,12 +97,16 @@ func dialTo(addr string) func(context.Context, string, uint16) (net.Conn, error)
 	}
 }
 
+// dialing is a configuration that does so, and records nothing.
+func dialing(addr string) Config {
+	return Config{
+		Config: inspect.Config{Token: token, Dial: dialTo(addr), Record: func(Event) {}}, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 func newRig(t testing.TB, c Config, tune func(*Proxy)) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &locked{}, events: make(chan Event, 4096)}
-	if c.Token == "" {
-		c.Token = token
-	}
 	c.Record = func(e Event) {
 		select {
 		case r.events <- e:
@@ -220,7 +182,7 @@ type setting struct {
 func start(t testing.TB, a *api, change ...func(*setting)) *rig {
 	t.Helper()
 	s := setting{}
-	s.Config = Config{Dial: dialTo(a.Listener.Addr().String())}
+	s.Config = dialing(a.Listener.Addr().String())
 	s.Loaded = Loaded{Routes: []route.Route{opaque("r")}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}
 	for _, f := range change {
 		f(&s)

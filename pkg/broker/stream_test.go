@@ -120,7 +120,7 @@ func TestEndOfService(t *testing.T) {
 		began <- struct{}{}
 		<-r.Context().Done()
 	})
-	p := New(Config{Token: token, Dial: dialTo(a.Listener.Addr().String()), Record: func(Event) {}})
+	p := New(dialing(a.Listener.Addr().String()))
 	if err := p.Load(Loaded{Routes: start(t, a).flows.Policy().routes(), Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,12 +22,12 @@ type upload struct {
 	x     *exchange
 	a     *answer
 	r     *http.Request
-	came  incoming  // what is left of the body
-	from  io.Reader // the same unpacked
-	ahead []byte    // read before anything went on
-	room  int64     // that it takes
-	whole bool      // that is all
-	limit int64     // of bytes, unpacked
+	came  judge.Incoming // what is left of the body
+	from  io.Reader      // the same unpacked
+	ahead []byte         // read before anything went on
+	room  int64          // that it takes
+	whole bool           // that is all
+	limit int64          // of bytes, unpacked
 	sent  atomic.Int64
 	fault atomic.Pointer[no] // why it ended early
 
@@ -78,7 +78,7 @@ func (x *exchange) upload(r *http.Request) {
 // begin reads ahead: the commands of a push, which are judged, and a small body whole. That one can be sent again if the
 // server has gone away meanwhile, and goes with its length, since not every server takes one without.
 func (u *upload) begin(ctx context.Context) (push *judge.Push, n *no) {
-	u.came.from = u.r.Body
+	u.came.From = u.r.Body
 	u.until(u.x.proxy.bodies.wait)
 	var err error
 	if u.from, err = judge.Unpacked(u.r.Header.Get("Content-Encoding"), &u.came); err != nil {
@@ -86,13 +86,12 @@ func (u *upload) begin(ctx context.Context) (push *judge.Push, n *no) {
 	}
 	ahead := &room.Buffer{Hold: u.x.hold, Ctx: ctx, Most: judge.MaxCommands + maxAhead}
 	if u.x.endpoint.Body == route.GitReceive {
-		var refused *judge.Refusal
 		commands := refs{ahead}
-		if push, refused, err = judge.ReadPush(&u.x.way.route, io.TeeReader(u.from, commands)); err != nil {
+		if push, n, err = judge.ReadPush(&u.x.way.route, io.TeeReader(u.from, commands)); err != nil {
 			return push, u.bad(err)
 		}
-		if refused != nil {
-			return push, &no{Refusal: refused}
+		if n != nil {
+			return push, n
 		}
 		if n := u.x.learn(func() { u.x.known.push = push }); n != nil {
 			return push, n
@@ -141,7 +140,7 @@ func (u *upload) bad(err error) *no {
 		return badBody(errSlow)
 	case errors.Is(err, errTooLarge):
 		return badBody(err)
-	case errors.Is(u.came.err, io.ErrUnexpectedEOF), errors.As(u.came.err, new(*net.OpError)):
+	case errors.Is(u.came.Err, io.ErrUnexpectedEOF), errors.As(u.came.Err, new(*net.OpError)):
 		return refusal(gone, errHungUp.Error())
 	}
 	return badBody(errIncoming)
@@ -222,7 +221,7 @@ func (u *upload) no() *no {
 	if u == nil {
 		return nil
 	}
-	if n := u.fault.Load(); n != nil && n.Refusal != nil {
+	if n := u.fault.Load(); n != nil && n.What != "" {
 		return n
 	}
 	return nil
@@ -238,11 +237,11 @@ const (
 // decline answers in the place of the server, when the body has come: to a push in git's own words.
 func (u *upload) decline(push *judge.Push, n *no) {
 	var said []byte
-	if u.came.err == nil {
+	if u.came.Err == nil {
 		u.until(wasteTime)
 		_, _ = io.Copy(io.Discard, io.LimitReader(&u.came, maxWaste))
 		if push != nil {
-			said, _ = push.Refused(n.Refusal)
+			said, _ = push.Refused(n)
 		}
 	}
 	if said == nil {

@@ -61,7 +61,7 @@ type dialer func(ctx context.Context, host string, port uint16) (net.Conn, error
 func newUpstream(to place, roots *x509.CertPool, by string, dial dialer) *upstream {
 	u := &upstream{place: to, roots: roots, by: by, dials: make(chan struct{}, onward.MaxDials), conns: map[net.Conn]struct{}{}}
 	u.ctx, u.end = context.WithCancel(context.Background())
-	u.transport = onward.NewTransport(roots, func(ctx context.Context, _, _ string) (net.Conn, error) {
+	u.transport = onward.NewTransport(roots, func(ctx context.Context, _ string, _ uint16) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(u.ctx, cancel)()

@@ -41,13 +41,11 @@ func explainTool(dir string) mcp.Tool {
 			if err := read(arguments, &a); err != nil {
 				return "", err
 			}
-			r, err := inspect.Explain(dir, a.Method, a.Target)
+			said, err := inspect.ExplainText(dir, a.Method, a.Target)
 			if err != nil {
 				return "", toModel(err)
 			}
-			var b strings.Builder
-			err = r.Write(&b, false)
-			return b.String(), err
+			return said, nil
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -21,31 +22,56 @@ func Command(ctx context.Context, s Streams, env map[string]string, words []stri
 	fs.SetOutput(io.Discard)
 	l.Flags(fs)
 	fs.BoolVar(&l.JSON, "json", false, "print the containers for programs (with --list)")
-	var command, args []string
+	var command []string
 	if i := slices.Index(words, "--"); i >= 0 {
 		words, command = words[:i], words[i+1:]
 	}
-	err := fs.Parse(words)
-	for ; fs.NArg() > 0 && err == nil; err = fs.Parse(fs.Args()[1:]) {
-		args = append(args, fs.Arg(0))
-	}
+	args, err := Parse(fs, words)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return help(s.Out, fs)
+		return Show(s.Out, func(w io.Writer) { Help(w, fs, "agent-init launch "+Synopsis, Summary, Example) })
 	case err != nil:
 		return fault.New(fault.Usage, "see agent-init launch --help", "launch: %w", err)
 	}
 	return l.Run(ctx, s, env, args, command)
 }
 
-func help(w io.Writer, fs *flag.FlagSet) error {
-	var out strings.Builder
-	fmt.Fprintf(&out, "agent-init launch %s\n\n%s\n\nFlags:\n", Synopsis, Summary)
-	fs.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		fmt.Fprintf(&out, "  %s\n        %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
-	})
-	fmt.Fprintf(&out, "\nExample:\n  %s\n", Example)
-	_, err := io.WriteString(text.Folded(w, strings.Repeat(" ", 8)), out.String())
+// Parse reads the flags before and behind the arguments, and returns these.
+func Parse(fs *flag.FlagSet, words []string) (args []string, err error) {
+	for err = fs.Parse(words); fs.NArg() > 0 && err == nil; err = fs.Parse(fs.Args()[1:]) {
+		args = append(args, fs.Arg(0))
+	}
+	return args, err
+}
+
+// Show writes a help, with each line whole on a terminal.
+func Show(out io.Writer, write func(io.Writer)) error {
+	var all bytes.Buffer
+	write(&all)
+	_, err := text.Folded(out, strings.Repeat(" ", 8)).Write(all.Bytes())
 	return err
 }
+
+// Help writes what a command takes and does, with an example if there is one.
+func Help(w io.Writer, fs *flag.FlagSet, usage, summary, example string) {
+	fmt.Fprintf(w, "%s\n\n%s\n", usage, summary)
+	head := "\nFlags:\n"
+	fs.VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		if value != "" {
+			value = " " + value
+		}
+		preset := ""
+		if !slices.Contains([]string{"", "false", "0", "0s"}, f.DefValue) {
+			preset = fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(w, "%s  %s%s\n        %s%s\n", head, Dashes(f.Name), value, text, preset)
+		head = ""
+	})
+	if example != "" {
+		fmt.Fprintf(w, "\nExample:\n  %s\n", example)
+	}
+}
+
+// Dashes is a flag as it is typed.
+func Dashes(name string) string { return strings.Repeat("-", min(len(name), 2)) + name }

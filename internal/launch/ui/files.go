@@ -1,13 +1,9 @@
 package ui
 
 import (
-	"bytes"
-	"compress/gzip"
 	"embed"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
 )
 
 //go:embed page xterm/*.gz
@@ -60,28 +56,12 @@ func read(path string) []byte {
 	return data
 }
 
-func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h, data := w.Header(), f.data
+func (f file) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
 	h.Set("Content-Type", f.kind+"; charset=utf-8")
-	if f.zipped {
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			h.Set("Content-Encoding", "gzip")
-		} else {
-			data = unzip(data)
-		}
+	if f.zipped { // which each browser can read
+		h.Set("Content-Encoding", "gzip")
 	}
-	h.Set("Content-Length", strconv.Itoa(len(data)))
-	w.Write(data)
-}
-
-func unzip(data []byte) []byte {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		panic(err) // a test reads each
-	}
-	out, err := io.ReadAll(z)
-	if err != nil {
-		panic(err)
-	}
-	return out
+	h.Set("Content-Length", strconv.Itoa(len(f.data)))
+	w.Write(f.data)
 }

@@ -73,7 +73,7 @@ func FuzzRequest(f *testing.F) {
 // FuzzContainer reads what a container prints, and holds what the page is shown: bounded, and without a character that
 // a terminal or a page could take for anything but text.
 func FuzzContainer(f *testing.F) {
-	f.Add([]byte(`{"grants":[{"number":1,"kind":"request","target":"a.example","reason":"\u202e\u0007<b>","decided":{"reason":"\n"}}]}`), []byte(`{"healthy":true,"why":"\u001b]0;x\u0007"}`), "name")
+	f.Add([]byte(`{"grants":[{"number":1,"kind":"request","target":"a.example","reason":"\u202e\u0007<b>","decided":{"reason":"\n"}}]}`), []byte(`{"healthy":true,"why":["\u001b]0;x\u0007","\n"]}`), "name")
 	f.Add([]byte(`{"grants":[{"target":"`+strings.Repeat("ä", 2000)+`"}]}`), []byte(`{}`), "\xff\u2066")
 	f.Fuzz(func(t *testing.T, printed, state []byte, name string) {
 		k := &insight{}

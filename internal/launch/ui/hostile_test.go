@@ -68,7 +68,7 @@ func (r *rig) say(texts []string) {
 			}
 		}
 		r.put(id+".grants", marshal(map[string]any{"version": 1, "grants": []any{grant(7, "request"), grant(8, "allow")}}))
-		r.put(id+".status", marshal(map[string]any{"healthy": false, "why": "x" + text, "phase": "x" + text, "mode": text}))
+		r.put(id+".status", marshal(map[string]any{"healthy": false, "why": []string{"x" + text}, "phase": "x" + text, "mode": text}))
 		r.put(id+".log", text+"\n"+text+"\nthe end\n")
 	}
 	r.put("images.json", marshal(images))

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -70,10 +71,10 @@ func (g grant) cleaned() grant {
 
 // status is what agent-init status --json prints, as far as the page shows it.
 type status struct {
-	Healthy bool   `json:"healthy"`
-	Why     string `json:"why"`
-	Phase   string `json:"phase"`
-	Mode    string `json:"mode"`
+	Healthy bool     `json:"healthy"`
+	Why     []string `json:"why"`
+	Phase   string   `json:"phase"`
+	Mode    string   `json:"mode"`
 }
 
 // fleetView is the page's data.
@@ -130,7 +131,8 @@ func viewOf(c launch.Container, k *insight) containerView {
 		return v
 	}
 	v.Known, v.Healthy, v.Fault = !k.statusAt.IsZero(), k.status.Healthy, k.fault
-	v.Why, v.Phase, v.Mode = clean(k.status.Why, maxText), clean(k.status.Phase, maxName), clean(k.status.Mode, maxName)
+	v.Why = clean(strings.Join(k.status.Why, "; "), maxText)
+	v.Phase, v.Mode = clean(k.status.Phase, maxName), clean(k.status.Mode, maxName)
 	for _, g := range k.grants.Grants[:min(len(k.grants.Grants), maxListed)] {
 		v.Grants = append(v.Grants, g.cleaned())
 	}

@@ -44,8 +44,7 @@ func Answer(v any) control.Reply {
 
 // RefuseWith is the reply for an error.
 func RefuseWith(err error) control.Reply {
-	var f *fault.Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault.Fault](err); ok {
 		return control.Reply{Code: f.Code, Error: f.Error(), Remedy: f.Remedy}
 	}
 	return control.Reply{Code: fault.Rules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}

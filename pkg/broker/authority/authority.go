@@ -35,9 +35,12 @@ type Authority struct {
 
 	mu      sync.Mutex
 	names   []Name
-	issuers []*issuer // the newest last
-	leaves  leaves
+	issuers []*issuer                   // the newest last
+	leaves  map[string]*tls.Certificate // those that were made last
 }
+
+// maxLeaves bounds those that are kept. A wildcard has more names than there is memory for.
+const maxLeaves = 1024
 
 // These bound what clients are to trust. Programs that started before the oldest of more have to be started again.
 const (
@@ -84,7 +87,7 @@ func (a *Authority) Rename(names []Name) error {
 	}
 	a.issuers = issuers
 	a.names = slices.Clone(names)
-	a.leaves = leaves{}
+	a.leaves = map[string]*tls.Certificate{}
 	return nil
 }
 
@@ -108,14 +111,18 @@ func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("%w: %q", ErrName, name)
 	}
 	now := a.now()
-	if c := a.leaves.get(name, now); c != nil {
+	c := a.leaves[name]
+	if c != nil && !now.Before(c.Leaf.NotBefore) && c.Leaf.NotAfter.Sub(now) >= leafLeft { // a clock may also go back
 		return c, nil
 	}
 	c, err := issuerOf(a.issuers, Name{Name: name}).sign(name, a.leaf, now)
 	if err != nil {
 		return nil, err
 	}
-	a.leaves.put(name, c)
+	if len(a.leaves) >= maxLeaves {
+		clear(a.leaves)
+	}
+	a.leaves[name] = c
 	return c, nil
 }
 

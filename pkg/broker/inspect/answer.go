@@ -147,8 +147,7 @@ func (x *exchange) fault(err error) *no {
 	if over := x.body.why(); over != nil {
 		return over
 	}
-	f := onward.FaultOf(x.conn.name, err)
-	return refusal(f.What(), f.Text)
+	return onward.FaultOf(x.conn.name, err)
 }
 
 // pass passes an answer on.

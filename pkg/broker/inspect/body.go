@@ -64,9 +64,9 @@ func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
 		return nil, x.tooLarge()
 	}
 	if x.admitted.Form && x.admitted.GraphQL == "" {
-		var refused *judge.Refusal
-		if b.form, refused = judge.NewForm(r.Header.Get("Content-Type")); refused != nil {
-			return nil, &no{Refusal: refused}
+		var n *no
+		if b.form, n = judge.NewForm(r.Header.Get("Content-Type")); n != nil {
+			return nil, n
 		}
 	}
 	// A small one is not worth a connection of the client's, which ends with a request whose server answers too early.
@@ -111,7 +111,7 @@ func (b *body) hold(h http.Header, query string, codings []string) *no {
 	} else if len(codings) == 0 && length >= 0 {
 		size = length
 	}
-	from := &incoming{from: b.from}
+	from := &judge.Incoming{From: b.from}
 	into := &room.Buffer{Hold: x.hold, Ctx: x.ctx, Most: int(size)}
 	data, refused := judge.Unpack(strings.Join(codings, ", "), from, int(most), into.ReadAll)
 	switch {
@@ -123,10 +123,10 @@ func (b *body) hold(h http.Header, query string, codings []string) *no {
 		return large
 	case refused != nil && refused.What == "header":
 		return refusal("coding", refused.Text+"; send it as it is")
-	case from.err != nil:
-		return badBody(from.err)
+	case from.Err != nil:
+		return badBody(from.Err)
 	case refused != nil:
-		return &no{Refusal: refused}
+		return refused
 	}
 	delete(h, "Content-Encoding")
 	b.held, b.from = data, nil
@@ -146,20 +146,6 @@ func badBody(err error) *no {
 		return refusal("slow", "the body did not come in time")
 	}
 	return refusal("body", "the body did not come whole")
-}
-
-// incoming remembers why a body ended before its end.
-type incoming struct {
-	from io.Reader
-	err  error
-}
-
-func (i *incoming) Read(b []byte) (int, error) {
-	n, err := i.from.Read(b)
-	if err != nil && err != io.EOF {
-		i.err = err
-	}
-	return n, err
 }
 
 // onto has a request bring the body along.
@@ -236,7 +222,7 @@ func (b *body) formed(next []byte, last bool) *no {
 }
 
 // unless refuses what is in a body, or only tells of it.
-func (b *body) unless(refused *judge.Refusal) *no {
+func (b *body) unless(refused *no) *no {
 	switch {
 	case refused == nil:
 		return nil
@@ -247,7 +233,7 @@ func (b *body) unless(refused *judge.Refusal) *no {
 		return nil
 	}
 	refused.Rule = b.x.admitted.Rule
-	return &no{Refusal: refused}
+	return refused
 }
 
 // Close leaves the rest to net/http, which has the connection.

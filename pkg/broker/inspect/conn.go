@@ -154,12 +154,10 @@ func (c *conn) Close() error {
 		ended := c.of.ended
 		c.of.mu.Unlock()
 		if c.requests.Load() == 0 && !ended && !c.settled.Load() {
-			n := &no{}
+			n := refusal(gone, "the client closed the connection before it asked for anything, as one does that "+
+				"pins a certificate")
 			if c.speaks != "h2" && c.written.Load()-c.shaken > goodbye {
 				n = refusal("protocol", "what the client sent is no request of HTTP/1.1 or HTTP/2; it goes nowhere")
-			} else {
-				n = refusal(gone, "the client closed the connection before it asked for anything, as one does that "+
-					"pins a certificate")
 			}
 			c.record(n)
 		}

@@ -2,14 +2,12 @@ package inspect
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/onward"
 	"github.com/agent-init/agent-init/pkg/broker/room"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -37,27 +35,19 @@ type exchange struct {
 	known    *known
 }
 
-// What an event has of what a client sends. The rest says nothing to a person.
-const (
-	maxPath   = 256
-	maxMethod = 16
-)
-
-func cutTo(s string, most int) string { return s[:min(len(s), most)] }
-
 // ServeHTTP judges a request and sends it on, or refuses it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(*conn)
 	c.requests.Add(1)
 	c.head.Over()
 	x := &exchange{server: s, conn: c, asked: r, began: time.Now(), control: http.NewResponseController(w)}
-	x.event = Event{Name: c.name, Port: c.port, UID: c.uid, Method: cutTo(r.Method, maxMethod)}
+	x.event = Event{Name: c.name, Port: c.port, UID: c.uid, Method: r.Method}
 	x.ctx, x.cancel = context.WithCancelCause(r.Context())
 	x.hold = s.config.Room.Hold(func() { x.cancel(full) })
 	n := s.enter(x)
 	defer s.leave(x)
 	path, query, _ := strings.Cut(r.RequestURI, "?")
-	x.event.Path = cutTo(path, maxPath)
+	x.event.Path = path
 	var out *http.Request
 	if n == nil {
 		out, n = x.judge(path, query)
@@ -124,7 +114,7 @@ func (x *exchange) judge(path, query string) (*http.Request, *no) {
 	r := x.asked
 	admitted, refused := x.table.rules[x.entry].Judge(r.Method, path, query, r.Header)
 	if refused != nil {
-		return nil, &no{Refusal: refused}
+		return nil, refused
 	}
 	x.admitted, x.event.Rule = admitted, admitted.Rule
 	if o := admitted.Observed; o != nil {
@@ -142,7 +132,7 @@ func (x *exchange) judge(path, query string) (*http.Request, *no) {
 	// What comes behind the body is judged as the head is: servers take it for a part of it.
 	if len(r.Trailer) > 0 {
 		if _, refused := x.table.rules[x.entry].Judge(r.Method, path, query, r.Trailer); refused != nil {
-			return nil, &no{Refusal: refused}
+			return nil, refused
 		}
 	}
 	header := judge.Onward(r.Header, admitted.WebSocket)
@@ -200,20 +190,19 @@ func (x *exchange) putOn(h http.Header, query string) (out string, shown bool, n
 	x.key = k
 	if shown {
 		x.event.Route, x.event.Fingerprint = k.route.Name, k.credential.Fingerprint
-		if n := x.spend(); n != nil {
+		if n := x.server.config.Fits(x.ctx, &k.route, 0); n != nil {
 			return "", false, n
 		}
 	}
 	return k.put(shown, h, query), shown, nil
 }
 
-// spend asks whether the request fits the limits of the route.
-func (x *exchange) spend() *no {
-	rt := &x.key.route
+// Fits asks whether a request that holds so many tokens fits the limits of a route.
+func (c *Config) Fits(ctx context.Context, rt *route.Route, hold int64) *no {
 	if rt.Limits == (route.Limits{}) {
 		return nil
 	}
-	why, err := x.server.config.Spend(x.ctx, rt.Name, max(0, x.asked.ContentLength))
+	why, err := c.Spend(ctx, rt.Name, hold)
 	switch {
 	case err != nil:
 		return refusal("busy", "the limits of this route cannot be checked now")
@@ -233,18 +222,11 @@ func (x *exchange) request(h http.Header, path, query string) (*http.Request, *n
 	if x.conn.port != usual {
 		host = x.conn.place.String()
 	}
-	plain, err := url.PathUnescape(path)
-	u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(x.conn.name, strconv.Itoa(int(x.conn.port))), Path: plain, RawPath: path}
-	if err != nil || u.EscapedPath() != path {
+	out := onward.NewRequest(x.asked.Method, scheme, x.conn.place.String(), path, h)
+	if out == nil {
 		return nil, refusal("path", "the path has a character that has to be escaped")
 	}
-	u.RawQuery, u.ForceQuery = query, strings.HasSuffix(x.asked.RequestURI, "?")
-	if h["User-Agent"] == nil {
-		h["User-Agent"] = []string{""} // else net/http sends one
-	}
-	out := &http.Request{
-		Method: x.asked.Method, URL: u, Host: host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
+	out.Host, out.URL.RawQuery, out.URL.ForceQuery = host, query, strings.HasSuffix(x.asked.RequestURI, "?")
 	x.body.onto(out)
 	return out, nil
 }

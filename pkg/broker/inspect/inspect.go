@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Token string // what a caller shows where a credential is to be put on
 
-	// Dial connects to the host of an inspected name.
+	// Dial connects to the host of an inspected name, or of a route.
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
 	// Proxy says whether plain HTTP to a host is asked of a proxy, by requests with whole URLs, and what that is shown as a
@@ -32,8 +32,9 @@ type Config struct {
 	// Room is what requests hold: their heads, and what is read of bodies before it goes on.
 	Room *room.Room
 
-	// Spend asks whether a request fits the limits of the route whose credential it gets.
-	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
+	// Spend asks whether a request fits the limits of the route whose credential it gets, and has it hold so many tokens
+	// until it is recorded. It is called for routes that have some.
+	Spend func(ctx context.Context, route string, hold int64) (refused string, err error)
 
 	// Leaf is what is shown for an inspected name.
 	Leaf func(name string) (*tls.Certificate, error)
@@ -61,19 +62,20 @@ type Handed struct {
 
 // Event is one request, or a connection that had none.
 type Event struct {
-	Name           string // the inspected name
-	Port           uint16
-	Rule           string // FILE:LINE of the entry that decided
-	Route          string // whose credential was put on
-	Method, Path   string
-	Status         int    // 0: there was no answer
-	Refused        string // why, "" if it went on
-	Observed       string // why it would have been refused, were the name not one to observe
-	Sent, Received int64  // bytes of the bodies
-	FirstByte      time.Duration
-	Took           time.Duration
-	Fingerprint    string // of the credential
-	UID            uint32 // who asked
+	Name                string // the inspected name
+	Port                uint16
+	Rule                string // FILE:LINE of the entry that decided
+	Route               string // whose credential was put on
+	Method, Path, Model string
+	Status              int    // 0: there was no answer
+	Refused             string // why, "" if it went on
+	Observed            string // why it would have been refused, were the name not one to observe
+	Sent, Received      int64  // bytes of the bodies
+	TokensIn, TokensOut int64
+	Held                int64 // tokens, of the route's limit, until now
+	FirstByte, Took     time.Duration
+	Fingerprint         string // of the credential
+	UID                 uint32 // who asked
 }
 
 // Server serves the inspected names that are loaded.

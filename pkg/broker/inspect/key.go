@@ -72,7 +72,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 				shown = true
 			case cookie: // a server's, which the client has kept: its jar must not end what it asks
 			default:
-				return false, "", &no{Refusal: judge.Stranger(&k.route, "headers", name)}
+				return false, "", judge.Stranger(&k.route, "headers", name)
 			}
 		}
 		delete(h, name)
@@ -99,7 +99,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 		}
 		value, err = url.QueryUnescape(value)
 		if err != nil || !shows(token, value) {
-			return false, "", &no{Refusal: judge.Stranger(&k.route, "query", name)}
+			return false, "", judge.Stranger(&k.route, "query", name)
 		}
 		shown = true
 	}

@@ -159,16 +159,8 @@ func (s *Server) shrink(t *table) {
 }
 
 // dial connects to the server of an inspected name.
-func (s *Server) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return nil, err
-	}
-	c, at, err := s.connect(ctx, host, uint16(n))
+func (s *Server) dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	c, at, err := s.connect(ctx, host, port)
 	if err != nil {
 		return nil, err
 	}

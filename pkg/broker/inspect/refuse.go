@@ -11,15 +11,12 @@ import (
 )
 
 // no is why a request goes no further.
-type no struct{ *judge.Refusal }
+type no = judge.Refusal
 
 // gone is a refusal that nobody is told of.
 const gone = "gone"
 
-func refusal(what, text string) *no { return &no{&judge.Refusal{What: what, Text: text}} }
-
-// Error makes it one that a function returns.
-func (n *no) Error() string { return n.Text }
+func refusal(what, text string) *no { return &no{What: what, Text: text} }
 
 // refuse answers a request that goes no further.
 func (x *exchange) refuse(w http.ResponseWriter, n *no) {

@@ -69,10 +69,7 @@ func (q *request) converse() (Told, *Refusal) {
 	if refusal != nil {
 		return Told{}, refusal
 	}
-	if refusal = bedrock().request(q, "converse"); refusal != nil {
-		return Told{}, refusal
-	}
-	return told, nil
+	return told, bedrock().request(q, "converse")
 }
 
 // invoke judges the body of a request to invoke or invoke-with-response-stream. Only what is for Anthropic's models has
@@ -92,10 +89,7 @@ func (q *request) invoke() (Told, *Refusal) {
 			return Told{}, refuse("field", "field %s is not allowed, since the path says it", name)
 		}
 	}
-	if refusal := anthropic().request(q, "invoke"); refusal != nil {
-		return Told{}, refusal
-	}
-	return told, nil
+	return told, anthropic().request(q, "invoke")
 }
 
 // modelARN are the names of resources that are a model, and one in several regions

@@ -59,7 +59,7 @@ func (d *document) definition() error {
 	switch word {
 	case "query", "mutation", "subscription":
 		d.operations = append(d.operations, word)
-		return d.all(d.next, d.optionalName, d.variables, d.directives, d.selection)
+		return d.all(d.next, d.option('n'), d.variables, d.directives, d.selection)
 	case "fragment":
 		return d.all(d.next, d.fragmentName, d.variables, d.typeCondition, d.directives, d.selection)
 	}
@@ -75,36 +75,38 @@ func (d *document) all(steps ...func() error) error {
 	return nil
 }
 
-// take goes on behind a token of a kind.
-func (d *document) take(kind byte) error {
-	if d.kind != kind {
-		return errDocument
+// token goes on behind a token of a kind.
+func (d *document) token(kind byte) func() error {
+	return func() error {
+		if d.kind != kind {
+			return errDocument
+		}
+		return d.next()
 	}
-	return d.next()
 }
 
-func (d *document) optionalName() error {
-	if d.kind != 'n' {
-		return nil
+// option goes on behind a token of a kind, and what has to follow that, if there is such a token.
+func (d *document) option(kind byte, behind ...func() error) func() error {
+	return func() error {
+		if d.kind != kind {
+			return nil
+		}
+		return d.all(d.next, func() error { return d.all(behind...) })
 	}
-	return d.next()
 }
 
 func (d *document) fragmentName() error {
 	if d.name == "on" {
 		return errDocument
 	}
-	return d.take('n')
+	return d.token('n')()
 }
 
 func (d *document) typeCondition() error {
 	if d.kind != 'n' || d.name != "on" {
 		return errDocument
 	}
-	if err := d.next(); err != nil {
-		return err
-	}
-	return d.take('n')
+	return d.all(d.next, d.token('n'))
 }
 
 // within reads what stands between two brackets: one at least, or any number.
@@ -112,7 +114,7 @@ func (d *document) within(open, end byte, some bool, each func() error) error {
 	if d.depth++; d.depth > maxSelection {
 		return errDocument
 	}
-	if err := d.take(open); err != nil {
+	if err := d.token(open)(); err != nil {
 		return err
 	}
 	for n := 0; d.kind != end || some && n == 0; n++ {
@@ -136,24 +138,13 @@ func (d *document) selected() error {
 			return d.all(d.next, d.directives)
 		}
 		if d.kind == 'n' {
-			if err := d.typeCondition(); err != nil {
-				return err
-			}
+			return d.all(d.typeCondition, d.directives, d.selection)
 		}
 		return d.all(d.directives, d.selection)
 	}
-	if err := d.take('n'); err != nil {
-		return err
-	}
-	if d.kind == ':' { // what stood there is an alias
-		if err := d.next(); err != nil {
-			return err
-		}
-		if err := d.take('n'); err != nil {
-			return err
-		}
-	}
-	if err := d.all(d.arguments, d.directives); err != nil || d.kind != '{' {
+	// What stands in front of a colon is an alias.
+	err := d.all(d.token('n'), d.option(':', d.token('n')), d.arguments, d.directives)
+	if err != nil || d.kind != '{' {
 		return err
 	}
 	return d.selection()
@@ -168,12 +159,12 @@ func (d *document) arguments() error {
 
 // member is a name with a value, of arguments or of an object.
 func (d *document) member() error {
-	return d.all(func() error { return d.take('n') }, func() error { return d.take(':') }, d.value)
+	return d.all(d.token('n'), d.token(':'), d.value)
 }
 
 func (d *document) directives() error {
 	for d.kind == '@' {
-		if err := d.all(d.next, func() error { return d.take('n') }, d.arguments); err != nil {
+		if err := d.all(d.next, d.token('n'), d.arguments); err != nil {
 			return err
 		}
 	}
@@ -186,55 +177,22 @@ func (d *document) variables() error {
 		return nil
 	}
 	return d.within('(', ')', true, func() error {
-		if err := d.all(d.variable, func() error { return d.take(':') }, d.typeReference); err != nil {
-			return err
-		}
-		if d.kind == '=' {
-			if err := d.all(d.next, d.value); err != nil {
-				return err
-			}
-		}
-		return d.directives()
+		return d.all(d.variable, d.token(':'), d.typeReference, d.option('=', d.value), d.directives)
 	})
 }
 
-func (d *document) variable() error {
-	if err := d.take('$'); err != nil {
-		return err
-	}
-	return d.take('n')
-}
+func (d *document) variable() error { return d.all(d.token('$'), d.token('n')) }
 
 func (d *document) typeReference() error {
-	var err error
-	if d.kind == '[' {
-		lists := 0
-		for ; d.kind == '[' && err == nil && lists <= maxSelection; lists++ {
-			err = d.next()
-		}
-		if err == nil {
-			err = d.namedType()
-		}
-		for ; lists > 0 && err == nil; lists-- {
-			err = d.all(func() error { return d.take(']') }, d.optionalBang)
-		}
-		return err
+	if d.kind != '[' {
+		return d.all(d.token('n'), d.option('!'))
 	}
-	return d.namedType()
-}
-
-func (d *document) namedType() error {
-	if err := d.take('n'); err != nil {
-		return err
+	if d.depth++; d.depth > maxSelection {
+		return errDocument
 	}
-	return d.optionalBang()
-}
-
-func (d *document) optionalBang() error {
-	if d.kind == '!' {
-		return d.next()
-	}
-	return nil
+	err := d.all(d.next, d.typeReference, d.token(']'), d.option('!'))
+	d.depth--
+	return err
 }
 
 func (d *document) value() error {

@@ -96,20 +96,3 @@ func changesMethod(t testing.TB, kind, body string, step int) bool {
 	}
 	return f.End() != nil || found
 }
-
-func BenchmarkForm(b *testing.B) {
-	for kind, body := range map[string]string{
-		"application/json": `{"a":"` + strings.Repeat("some text ", 1<<16) + `"}`, multi: "--b\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\n" + strings.Repeat("\x00binary\n", 1<<16),
-		"application/x-www-form-urlencoded": "a=" + strings.Repeat("text", 1<<17), "": noise(1 << 20),
-	} {
-		b.Run(kind[:min(15, len(kind))], func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
-			for b.Loop() {
-				f, _ := NewForm(kind)
-				if f.Judge([]byte(body)) != nil {
-					b.Fatal("refused")
-				}
-			}
-		})
-	}
-}

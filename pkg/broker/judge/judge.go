@@ -40,13 +40,14 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 	}
 	q := &request{route: r, path: path, root: root, rested: &Rested{}}
 	told, refused := q.body(e)
-	if refused == nil {
-		told.Rested = q.rested
+	if refused != nil {
+		return Told{}, refused // what was read of it counts for nothing
 	}
-	return told, refused
+	told.Rested = q.rested
+	return told, nil
 }
 
-// body judges by the rules of an endpoint.
+// body judges by the rules of an endpoint. With a refusal, what it tells means nothing.
 func (q *request) body(e *route.Endpoint) (Told, *Refusal) {
 	switch e.Body {
 	case route.Messages, route.CountMessages:

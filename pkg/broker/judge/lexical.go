@@ -3,6 +3,8 @@ package judge
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agent-init/agent-init/internal/lazy"
 )
 
 // next reads the next token of a document.
@@ -110,37 +112,12 @@ func odd(s, besides string) bool {
 	return false
 }
 
-// number is an integer or a float. Neither a name nor a point may follow it at once.
+var numeral = lazy.Pattern(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`)
+
+// number is an integer or a float. Neither a name nor a digit or a point may follow it at once.
 func (d *document) number(rest string) error {
-	end := 0
-	if rest[0] == '-' {
-		end++
-	}
-	digits := func() bool {
-		from := end
-		for end < len(rest) && digit(rest[end]) {
-			end++
-		}
-		return end > from
-	}
-	from := end
-	if !digits() || rest[from] == '0' && end > from+1 {
-		return errDocument
-	}
-	if end < len(rest) && rest[end] == '.' {
-		if end++; !digits() {
-			return errDocument
-		}
-	}
-	if end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
-		if end++; end < len(rest) && (rest[end] == '+' || rest[end] == '-') {
-			end++
-		}
-		if !digits() {
-			return errDocument
-		}
-	}
-	if end < len(rest) && (nameStart(rest[end]) || rest[end] == '.') {
+	end := len(numeral().FindString(rest))
+	if end == 0 || end < len(rest) && (nameStart(rest[end]) || digit(rest[end]) || rest[end] == '.') {
 		return errDocument
 	}
 	d.at += end

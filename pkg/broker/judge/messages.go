@@ -122,20 +122,22 @@ var servedTools = map[string]string{
 }
 
 // messages judges the body of a request to /v1/messages or /v1/messages/count_tokens.
-func (q *request) messages() (Told, *Refusal) {
-	told := Told{CountsUsage: true}
-	var refusal *Refusal
-	if told.Model, refusal = q.model(q.root.get("model")); refusal != nil {
-		return Told{}, refusal
+func (q *request) messages() (Told, *Refusal) { return q.told(q.ownModel, anthropic(), "request") }
+
+// told judges a body that says whether its answer is a stream, and in which way which model it is for.
+func (q *request) told(model func() (string, *Refusal), t *table, rule string) (told Told, refusal *Refusal) {
+	told.CountsUsage = true
+	if told.Model, refusal = model(); refusal == nil {
+		told.Stream, refusal = q.flag("stream")
 	}
-	if told.Stream, refusal = q.flag("stream"); refusal != nil {
-		return Told{}, refusal
+	if refusal == nil {
+		refusal = t.request(q, rule)
 	}
-	if refusal = anthropic().request(q, "request"); refusal != nil {
-		return Told{}, refusal
-	}
-	return told, nil
+	return told, refusal
 }
+
+// ownModel is the model that a body names.
+func (q *request) ownModel() (string, *Refusal) { return q.model(q.root.get("model")) }
 
 // served is the name of a tool that the provider has run.
 func served(q *request, name []byte, v value) *Refusal {

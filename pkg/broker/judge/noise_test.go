@@ -31,10 +31,3 @@ func TestMayOverride(t *testing.T) {
 		t.Errorf("only %d were quick", quick)
 	}
 }
-
-// noise is a body of no form at all.
-func noise(n int) string {
-	b := make([]byte, n)
-	rand.NewChaCha8([32]byte{}).Read(b)
-	return string(b)
-}

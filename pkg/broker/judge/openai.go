@@ -202,31 +202,20 @@ source     type=word url
 
 // chat judges the body of a request to chat/completions.
 func (q *request) chat() (Told, *Refusal) {
-	var told Told
-	var refusal *Refusal
-	if told.Model, refusal = q.deployed(); refusal != nil {
-		return Told{}, refusal
-	}
-	if told.Stream, refusal = q.flag("stream"); refusal != nil {
-		return Told{}, refusal
-	}
-	if refusal = openai().request(q, "chat"); refusal != nil {
-		return Told{}, refusal
-	}
+	told, refusal := q.told(q.deployed, openai(), "chat")
 	asksUsage := q.root.get("stream_options").get("include_usage").kind() == 't'
 	told.CountsUsage = !told.Stream || q.route.TellsUsage || asksUsage
-	return told, nil
+	return told, refusal
 }
 
 // deployed is the model that a body names, or a path, as Azure has it. There, the body needs none.
 func (q *request) deployed() (string, *Refusal) {
-	model := q.root.get("model")
 	_, after, ok := strings.Cut(q.path, "/deployments/")
 	if !ok {
-		return q.model(model)
+		return q.ownModel()
 	}
-	if !model.none() {
-		if _, refusal := q.model(model); refusal != nil {
+	if !q.root.get("model").none() {
+		if _, refusal := q.ownModel(); refusal != nil {
 			return "", refusal
 		}
 	}
@@ -236,25 +225,12 @@ func (q *request) deployed() (string, *Refusal) {
 
 // responses judges the body of a request to responses.
 func (q *request) responses() (Told, *Refusal) {
-	told := Told{CountsUsage: true}
-	var refusal *Refusal
-	if told.Model, refusal = q.model(q.root.get("model")); refusal != nil {
+	if background, refusal := q.flag("background"); refusal != nil {
 		return Told{}, refusal
+	} else if background {
+		return Told{}, refuse("field", "background is not allowed, since nobody could fetch the answer")
 	}
-	if told.Stream, refusal = q.flag("stream"); refusal != nil {
-		return Told{}, refusal
-	}
-	background, refusal := q.flag("background")
-	if refusal == nil && background {
-		refusal = refuse("field", "background is not allowed, since nobody could fetch the answer")
-	}
-	if refusal == nil {
-		refusal = openai().request(q, "responses")
-	}
-	if refusal != nil {
-		return Told{}, refusal
-	}
-	return told, nil
+	return q.told(q.ownModel, openai(), "responses")
 }
 
 // plugin is one of OpenRouter's (https://github.com/OpenRouterTeam/typescript-sdk, src/models/chatrequest.ts).

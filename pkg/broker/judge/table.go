@@ -29,7 +29,10 @@ type rule struct {
 type kind struct {
 	family string // of the provider's tools that any value belongs to
 	any    []alternative
+	item   bool // of a list or a map
 }
+
+func item(of string) kind { return kind{any: []alternative{{of: of}}, item: true} }
 
 // alternative is a scalar kind of scalars, the name of an object's rule, or a list or map of either.
 type alternative struct {
@@ -181,8 +184,8 @@ func (t *table) judge(q *request, name []byte, k kind, v value) *Refusal {
 		case a.each == '[' && (v.kind() == array || t.loose):
 			return t.list(q, name, a.of, v)
 		case a.each == '{' && v.kind() == object:
-			for inner, item := range v.members() {
-				if refusal := t.one(q, inner, a.of, item); refusal != nil {
+			for inner, one := range v.members() {
+				if refusal := t.judge(q, inner, item(a.of), one); refusal != nil {
 					return refusal
 				}
 			}
@@ -206,33 +209,23 @@ func (t *table) misfit(name []byte, k kind) *Refusal {
 	if k.any[len(k.any)-1].each == '[' {
 		want = "a list"
 	}
+	if k.item {
+		return refuse("content", "%s has what is not %s", quote(name, 64), want)
+	}
 	return refuse("content", "%s is not %s", quote(name, 64), want)
 }
 
+// list judges the items of a list.
 func (t *table) list(q *request, name []byte, of string, v value) *Refusal {
 	if v.kind() != array {
-		return t.one(q, name, of, v)
+		return t.judge(q, name, item(of), v)
 	}
-	for item := range v.items() {
-		if refusal := t.one(q, name, of, item); refusal != nil {
+	for one := range v.items() {
+		if refusal := t.judge(q, name, item(of), one); refusal != nil {
 			return refusal
 		}
 	}
 	return nil
-}
-
-// one judges an item of a list or a map. A list or map of anything has any.
-func (t *table) one(q *request, name []byte, of string, v value) *Refusal {
-	form, scalar := scalars[of]
-	switch {
-	case scalar && (v.scalar() || form.deep):
-		return form.judge(q, name, v)
-	case scalar:
-		return refuse("content", "%s has what is not a plain value", quote(name, 64))
-	case v.kind() != object:
-		return refuse("content", "%s has what is not an object", quote(name, 64))
-	}
-	return t.object(q, name, of, v)
 }
 
 // object judges an object by its rule, or by that of its type.

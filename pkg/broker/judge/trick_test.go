@@ -280,28 +280,3 @@ func FuzzInspected(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkInspected is a request of a client to a name with thirty rules.
-func BenchmarkInspected(b *testing.B) { benchInspected(b, "/repos/my-org/agent/pulls/1/comments") }
-
-// BenchmarkHostilePath is a path that is made to take long.
-func BenchmarkHostilePath(b *testing.B) {
-	benchInspected(b, "/repos/my-org/"+strings.Repeat("a%2Fb;%EF%B7%BA.%3F/", maxSpelled/20-1))
-}
-
-func benchInspected(b *testing.B, path string) {
-	i := route.Inspected{Name: "api.forge.example"}
-	for range 15 {
-		i.Allow = append(i.Allow, to(get, "/repos/*/*/actions/**"))
-		i.Deny = append(i.Deny, to(nil, "/gists/**"))
-	}
-	i.Allow = append(i.Allow, to(get, "/repos/my-org/**"))
-	h := http.Header{"Authorization": {"Bearer x"}, "Accept": {"*/*"}, "User-Agent": {"curl"}}
-	rules := NewRules(&i)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, refusal := rules.Judge("GET", path, "per_page=100", h); refusal != nil {
-			b.Fatal(refusal)
-		}
-	}
-}

@@ -45,3 +45,17 @@ func Unpacked(encoding string, body io.Reader) (io.Reader, error) {
 	}
 	return nil, refuse("header", "a body compressed by %s is not read", quote(encoding, 64))
 }
+
+// Incoming is a body that remembers why it ended before its end.
+type Incoming struct {
+	From io.Reader
+	Err  error
+}
+
+func (i *Incoming) Read(b []byte) (int, error) {
+	n, err := i.From.Read(b)
+	if err != nil && err != io.EOF {
+		i.Err = err
+	}
+	return n, err
+}

@@ -3,15 +3,13 @@ package linger
 
 import (
 	"context"
+	"io"
 	"net"
-	"sync"
 	"time"
 )
 
 // Time is how long a client that sends on has for the answer.
 const Time = 5 * time.Second
-
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 // Over says that c has its answer, and reads what its client still sends, until the client closes, Time is over, or ctx
 // ends. Were c closed over unread bytes, the kernel would reset it, and the client might lose the answer (RFC 9112,
@@ -22,11 +20,5 @@ func Over(ctx context.Context, c net.Conn) {
 		return
 	}
 	defer context.AfterFunc(ctx, func() { t.SetReadDeadline(time.Unix(1, 0)) })()
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
-	for {
-		if _, err := t.Read(b[:]); err != nil {
-			return
-		}
-	}
+	_, _ = io.Copy(io.Discard, t)
 }

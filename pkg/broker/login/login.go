@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -180,7 +181,7 @@ func (l *Login) Answer(status int, body []byte, now time.Time) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &Login{vendor: l.vendor, file: clone(l.file), access: cmp.Or(a.Access, l.access), refresh: cmp.Or(a.Refresh, l.refresh)}
+	next := &Login{vendor: l.vendor, file: maps.Clone(l.file), access: cmp.Or(a.Access, l.access), refresh: cmp.Or(a.Refresh, l.refresh)}
 	section, _ := sub(l.file, l.vendor.section)
 	set(section, l.vendor.access, next.access)
 	set(section, l.vendor.refresh, next.refresh)
@@ -211,14 +212,6 @@ func (l *Login) refused(status int, body []byte) error {
 		}
 	}
 	return fmt.Errorf("%s answered a refresh with status %d", l.vendor.host, status)
-}
-
-func clone(o object) object {
-	out := object{}
-	for k, v := range o {
-		out[k] = v
-	}
-	return out
 }
 
 // File is what is to be kept, in the vendor's shape.

@@ -8,29 +8,13 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
 )
 
-// Fault is why a host was not reached.
-type Fault struct {
-	Late  bool // it did not answer in time
-	Text  string
-	Again bool // a client may try again by itself
-}
-
-// What is the kind of the refusal (judge.Refusal) that a client gets.
-func (f Fault) What() string {
-	switch {
-	case f.Late:
-		return "late"
-	case f.Again:
-		return "upstream"
-	}
-	return "server"
-}
-
-// FaultOf says what an error of a transport's means. The words are ours: what a server sent, or net/http says of it, may
-// repeat the credential.
-func FaultOf(host string, err error) Fault {
+// FaultOf says what an error of a transport's means: the host is late, a client may try again (upstream), or had better
+// not (server). The words are ours: what a server sent, or net/http says of it, may repeat the credential.
+func FaultOf(host string, err error) *judge.Refusal {
 	var (
 		named    *net.DNSError
 		dialed   DialError
@@ -44,11 +28,11 @@ func FaultOf(host string, err error) Fault {
 		tooLate  = errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 		timesOut = errors.As(err, &timeout) && timeout.Timeout()
 	)
-	certificate := func(text string) Fault {
-		return Fault{Text: "the certificate of " + host + " " + text + "; nothing was sent"}
+	certificate := func(text string) *judge.Refusal {
+		return &judge.Refusal{What: "server", Text: "the certificate of " + host + " " + text + "; nothing was sent"}
 	}
-	again := func(text string) Fault { return Fault{Text: text, Again: true} }
-	late := Fault{Late: true, Text: host + " did not answer in time", Again: true}
+	again := func(text string) *judge.Refusal { return &judge.Refusal{What: "upstream", Text: text} }
+	late := &judge.Refusal{What: "late", Text: host + " did not answer in time"}
 	switch {
 	case errors.As(err, &other):
 		return certificate("is another name's")
@@ -59,7 +43,7 @@ func FaultOf(host string, err error) Fault {
 	case errors.As(err, &wrong):
 		return certificate("is not valid")
 	case errors.As(err, &notTLS):
-		return Fault{Text: host + " speaks no TLS; nothing was sent"}
+		return &judge.Refusal{What: "server", Text: host + " speaks no TLS; nothing was sent"}
 	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls has an alert so
 		return again(host + " refused the TLS handshake")
 	case errors.As(err, &named):

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -46,7 +47,7 @@ type Transport struct{ wide, narrow pair }
 
 type pair struct{ bodiless, bodies *http.Transport }
 
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+type dialer = func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
 // wide has the requests of the whole process that have a wide window.
 var wide = make(chan struct{}, maxWide)
@@ -126,10 +127,18 @@ func newTransport(roots *x509.CertPool, dial dialer, window int) *http.Transport
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true) // by ALPN
 	t := &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			host, text, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			port, err := strconv.ParseUint(text, 10, 16)
+			if err != nil {
+				return nil, err
+			}
 			ctx, cancel := context.WithTimeout(ctx, connectTime)
 			defer cancel()
-			conn, err := dial(ctx, network, addr)
+			conn, err := dial(ctx, host, uint16(port))
 			if err != nil {
 				return nil, DialError{err}
 			}

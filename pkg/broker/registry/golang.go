@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agent-init/agent-init/internal/lazy"
+	"github.com/agent-init/agent-init/pkg/broker/judge"
 )
 
 // https://go.dev/ref/mod#goproxy-protocol, and #checksum-database. A version's time is that of its commit.
@@ -194,8 +196,12 @@ func (q *inquiry) goVersions(module string) ([]string, *Answer, error) {
 		own := *q
 		own.ctx = ctx
 		at, _ := escapedVersion(v)
-		answer, err := own.goInfo(module, at)
-		return answer == nil || answer.Status != 200, err
+		d, other, err := own.get("", "/"+module+"/@v/"+at+".info", "application/json")
+		if err != nil || other != nil {
+			return true, err
+		}
+		_, refused := own.goJudge(module, d.Body) // also of what can't be read
+		return refused != nil, nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -214,13 +220,14 @@ func (q *inquiry) each(of []string, without func(context.Context, string) (bool,
 	for _, v := range of[:min(len(of), maxTimes)] {
 		group.Go(func() error {
 			no, err := without(ctx, v)
-			if _, refused := err.(Refused); err != nil && !refused {
-				return err
+			var refused *judge.Refusal
+			if errors.As(err, &refused) && refused.What == missing {
+				no, err = true, nil
 			}
 			mu.Lock()
-			found[v] = no || err != nil
+			found[v] = no
 			mu.Unlock()
-			return nil
+			return err
 		})
 	}
 	return found, group.Wait()

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
+	"hash"
 	"slices"
 	"strings"
 
@@ -109,27 +110,12 @@ func (q *inquiry) metadata(segments []string, sum string) (*Answer, error) {
 	if sum == "" {
 		return document("text/xml", m)
 	}
-	return document("text/plain", []byte(checksum(sum, m)))
+	h := checksums[sum]()
+	h.Write(m)
+	return document("text/plain", hex.AppendEncode(nil, h.Sum(nil)))
 }
 
-func checksum(kind string, b []byte) string {
-	var sum []byte
-	switch kind {
-	case ".md5":
-		s := md5.Sum(b)
-		sum = s[:]
-	case ".sha1":
-		s := sha1.Sum(b)
-		sum = s[:]
-	case ".sha256":
-		s := sha256.Sum256(b)
-		sum = s[:]
-	default:
-		s := sha512.Sum512(b)
-		sum = s[:]
-	}
-	return hex.EncodeToString(sum)
-}
+var checksums = map[string]func() hash.Hash{".md5": md5.New, ".sha1": sha1.New, ".sha256": sha256.New, ".sha512": sha512.New}
 
 // readMetadata takes versions that do not exist out of an artifact's metadata. That of a group's plugins names none.
 func (q *inquiry) readMetadata(below string, xml []byte) ([]byte, error) {
@@ -181,24 +167,21 @@ func (q *inquiry) readMetadata(below string, xml []byte) ([]byte, error) {
 		return xml, nil
 	}
 	slices.Reverse(versions)
-	latest, release := versions[len(versions)-1], versions[len(versions)-1]
+	latest := versions[len(versions)-1]
 	var b strings.Builder
-	b.Write(retold(head, latest, release))
+	b.Write(retold(head, latest))
 	b.WriteString("<versions>\n")
 	for _, v := range versions {
 		b.WriteString("      <version>" + v + "</version>\n")
 	}
 	b.WriteString("    </versions>")
-	b.Write(retold(tail, latest, release))
+	b.Write(retold(tail, latest))
 	return []byte(b.String()), nil
 }
 
-var (
-	latestElement  = lazy.Pattern(`<latest>[^<]*</latest>`)
-	releaseElement = lazy.Pattern(`<release>[^<]*</release>`)
-)
+var latestElement = lazy.Pattern(`<(latest|release)>[^<]*</(latest|release)>`)
 
-func retold(xml []byte, latest, release string) []byte {
-	xml = latestElement().ReplaceAllLiteral(xml, []byte("<latest>"+latest+"</latest>"))
-	return releaseElement().ReplaceAllLiteral(xml, []byte("<release>"+release+"</release>"))
+// retold names the latest version, and the latest release, by that.
+func retold(xml []byte, latest string) []byte {
+	return latestElement().ReplaceAll(xml, []byte("<$1>"+latest+"</$1>"))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -103,7 +104,7 @@ type inquiry struct {
 	ask Ask
 }
 
-// Answer says what a request gets. Its errors are of type Refused, or ask's.
+// Answer says what a request gets. Its errors are refusals, or ask's.
 func (g *Registry) Answer(ctx context.Context, r Request, ask Ask) (*Answer, error) {
 	q := &inquiry{g, r, ctx, ask}
 	switch g.rules.Registry {
@@ -139,21 +140,16 @@ const (
 	unread  = "server"  // 403
 )
 
-// Refused is a refusal that a function returns as its error.
-type Refused struct{ *judge.Refusal }
-
-func (r Refused) Error() string { return r.Text }
-
 // refuse gives a reason, in which may stand what a registry has sent: it is of one line, and not a long one.
 func refuse(what, format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	text = strings.Map(func(c rune) rune {
+	said := fmt.Sprintf(format, args...)
+	said = strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return '?'
 		}
 		return c
-	}, text[:min(len(text), maxReason)])
-	return Refused{&judge.Refusal{What: what, Text: text}}
+	}, said[:min(len(said), maxReason)])
+	return &judge.Refusal{What: what, Text: said}
 }
 
 const maxReason = 1024
@@ -213,17 +209,9 @@ func (g *Registry) young(what string, published time.Time) error {
 			"for this rule it does not exist", what, g.name)
 	case g.now().Sub(published) < g.rules.MinAge:
 		return refuse(missing, "%s was published at %s, and min_age of route %s is %s: it does not exist yet",
-			what, published.UTC().Format(time.RFC3339), g.name, days(g.rules.MinAge))
+			what, published.UTC().Format(time.RFC3339), g.name, text.Days(g.rules.MinAge))
 	}
 	return nil
-}
-
-// days is a time as policies have it.
-func days(d time.Duration) string {
-	if d%(24*time.Hour) == 0 {
-		return fmt.Sprintf("%dd", d/(24*time.Hour))
-	}
-	return d.String()
 }
 
 // get asks for a document. Any answer but 200 is the client's, too.

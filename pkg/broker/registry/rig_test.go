@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -82,7 +83,7 @@ func (r *rig) get(path string, how ...string) string {
 		}
 	}
 	a, err := r.Answer(context.Background(), q, r.server.ask)
-	var refused Refused
+	var refused *judge.Refusal
 	switch {
 	case errors.As(err, &refused):
 		return refused.What + ": " + refused.Text
