@@ -93,16 +93,14 @@ route github: https://github.com/
   limits       none
 route npm: https://registry.npmjs.org/
   credential   none
-  packages     any of npm
-  denied       @evil/*
-  age          versions younger than 3d do not exist
+  packages     any of npm, but not @evil/*; versions younger than 3d do not exist
   limits       none
 inspected api.corp.example:443
-  allowed      GET,HEAD /repos/my-org/**  (policy.yaml:2)
-  denied       * /repos/my-org/secret/**  (policy.yaml:9)
+  requests     allowed: GET,HEAD /repos/my-org/**  (policy.yaml:2)
+               denied: * /repos/my-org/secret/**  (policy.yaml:9)
 inspected *.seen.corp.example:8443
-  allowed      max_upload=0  (policy.yaml:3)
-  observed     what no entry allows passes all the same, and is recorded
+  requests     allowed: max_upload=0  (policy.yaml:3)
+               observed: what no entry allows passes all the same, and is recorded
 direct, past the name gate: whatever else is at their addresses is reached as well
                s3.corp.example direct  (policy.yaml:5)
 by address alone: no name is looked at on these ports. Where they carry TLS or HTTP, write tls or http behind the entry

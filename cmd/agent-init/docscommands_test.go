@@ -13,6 +13,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/man"
+	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -26,7 +27,7 @@ func commandFlags() map[string]map[string]bool {
 	for _, c := range visible() {
 		all[c.name] = map[string]bool{"--help": true, "-h": true}
 		fs := c.flagSet(new(environment))
-		fs.VisitAll(func(f *flag.Flag) { all[c.name][dashes(f.Name)] = true })
+		fs.VisitAll(func(f *flag.Flag) { all[c.name][cli.Dashes(f.Name)] = true })
 	}
 	return all
 }

@@ -19,7 +19,7 @@ import (
 func execCommand() command {
 	var must, bare bool
 	return command{
-		name: "exec", synopsis: "[-t|-T] -- CMD [ARG…]",
+		name: "exec", least: 1, most: -1, takes: "a command", synopsis: "[-t|-T] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
 		flags: func(fs *flag.FlagSet) {
@@ -27,9 +27,6 @@ func execCommand() command {
 			fs.BoolVar(&bare, "T", false, "give the command this very terminal; a program that it leaves behind can then read what you type")
 		},
 		run: func(_ context.Context, e environment, args []string) error {
-			if len(args) == 0 {
-				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
-			}
 			if must && bare {
 				return fault.New(fault.Usage, "leave out one of them", "-t and -T contradict each other")
 			}
@@ -74,17 +71,12 @@ func leadsSession() bool {
 func parentCommand() command {
 	var target, score string
 	return command{
-		name: stage.ParentName, signals: true,
+		name: stage.ParentName, signals: true, least: 1, most: -1, takes: "a command",
 		summary: "stays as the parent of a program on a terminal (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&target, "signal-target", "auto", "send signals on to `TARGET`: auto, group or child")
 			fs.StringVar(&score, "oom-score", "", "the program's oom_score_adj is `N`")
 		},
-		run: func(_ context.Context, _ environment, args []string) error {
-			if len(args) == 0 {
-				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
-			}
-			return child.Parent(args, target, score)
-		},
+		run: func(_ context.Context, _ environment, args []string) error { return child.Parent(args, target, score) },
 	}
 }

@@ -5,22 +5,25 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 func TestParseTime(t *testing.T) {
+	var got time.Duration
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	timeFlag(fs, &got, "time", time.Minute, "")
 	for s, want := range map[string]time.Duration{"10m": 10 * time.Minute, "3d": 72 * time.Hour, "0": 0, "1h30m": 90 * time.Minute, "250ms": 250 * time.Millisecond} {
-		var got, again duration
-		if err := got.Set(s); err != nil || got != duration(want) {
-			t.Errorf("%s: %v, %v", s, &got, err)
+		if err := fs.Set("time", s); err != nil || got != want {
+			t.Errorf("%s: %v, %v", s, got, err)
 		}
-		if err := again.Set(got.String()); err != nil || again != got {
-			t.Errorf("%s is written as %s", s, &got)
+		if err := fs.Set("time", text.Trimmed(want)); err != nil || got != want {
+			t.Errorf("%s is written as %s", s, text.Trimmed(want))
 		}
 	}
 	for _, s := range []string{"", "d", "-1s", "-1d", "1.5d", "soon", "10", "3 d", "99999d"} {
-		var d duration
-		if err := d.Set(s); err == nil {
-			t.Errorf("%q is taken for %v", s, &d)
+		if err := fs.Set("time", s); err == nil {
+			t.Errorf("%q is taken for %v", s, got)
 		}
 	}
 }

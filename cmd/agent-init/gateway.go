@@ -14,13 +14,11 @@ func gatewayCommand() command {
 	var s settings
 	return command{
 		name: "gateway", signals: true, synopsis: "--inside IFACE|CIDR [flags]",
+		takes:   "no command: start the agents in containers of their own",
 		summary: "confine the agents of another network, as its only way out; in the foreground",
 		example: "agent-init gateway --inside 172.30.5.0/24",
 		flags:   s.guardInside,
-		run: func(ctx context.Context, e environment, args []string) error {
-			if len(args) > 0 {
-				return fault.New(fault.Usage, "start the agents in containers of their own", "gateway runs no command, and %q was given", args[0])
-			}
+		run: func(ctx context.Context, e environment, _ []string) error {
 			c, err := s.read(e)
 			if err != nil {
 				return err

@@ -18,12 +18,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
+const oneTarget = "one target, in quotes if it has blanks"
+
 func allowCommand() command {
 	var r control.Request
 	var number int64
 	life := lasting{preset: "10m"}
 	return command{
 		name: "allow", synopsis: "TARGET [--for 10m|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		most: 1, takes: oneTarget,
 		summary: "allow one entry for a time, at once; as root",
 		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
 		flags: func(fs *flag.FlagSet) {
@@ -33,10 +36,11 @@ func allowCommand() command {
 		run: func(ctx context.Context, e environment, args []string) (err error) {
 			r.Verb, r.Number = ask.Allow, uint32(number)
 			switch {
-			case len(args) > 1 || len(args) == 0 && number == 0:
-				return fault.New(fault.Usage, "agent-init allow TARGET, in quotes if it has blanks, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
 			case len(args) == 1:
 				r.Target = args[0]
+			case number == 0:
+				return fault.New(fault.Usage, "agent-init allow TARGET, or agent-init allow --request NUMBER",
+					"allow takes %s; given: none", oneTarget)
 			default:
 				if r.Target, err = requested(r.Number); err != nil {
 					return err
@@ -52,15 +56,13 @@ func denyCommand() command {
 	life := lasting{preset: startWord}
 	return command{
 		name: "deny", synopsis: "TARGET [--for TIME|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		least: 1, most: 1, takes: oneTarget,
 		summary: "deny one entry at once, open connections included; as root",
 		example: "agent-init deny paste.example.com --reason \"not needed\"",
 		flags: func(fs *flag.FlagSet) {
 			life.flags(fs, &r, "`TIME` after which it ends by itself; start: when agent-init ends")
 		},
 		run: func(ctx context.Context, e environment, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init deny TARGET, in quotes if it has blanks", "deny takes one target, and %d were given", len(args))
-			}
 			r.Verb, r.Target = ask.Deny, args[0]
 			return makeGrant(ctx, e, r, life)
 		},
@@ -109,7 +111,7 @@ func grantsCommand() command {
 	var end int64
 	var watch bool
 	return command{
-		name: "grants", alone: true, synopsis: "[--json] [--watch] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
+		name: "grants", synopsis: "[--json] [--watch] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
 		summary: "show what was allowed, denied and requested at run time",
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
@@ -148,6 +150,7 @@ func requestCommand() command {
 	var wait time.Duration
 	return command{
 		name: "request", synopsis: "TARGET [--reason TEXT] [--wait TIME]", mixed: true, json: "print the answer as JSON",
+		least: 1, most: 1, takes: oneTarget,
 		summary: "ask a person to allow one entry; for the agent",
 		example: "agent-init request registry.example.com --reason \"to install the linter\" --wait 10m",
 		flags: func(fs *flag.FlagSet) {
@@ -155,9 +158,6 @@ func requestCommand() command {
 			timeFlag(fs, &wait, "wait", 0, "block until a person has decided, for `TIME` at most; the exit code says what")
 		},
 		run: func(ctx context.Context, e environment, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init request TARGET, in quotes if it has blanks", "request takes one target, and %d were given", len(args))
-			}
 			out, err := inspect.Propose(ctx, args[0], reason)
 			if err == nil && wait > 0 {
 				if !e.json && out.Number != 0 {
@@ -183,7 +183,7 @@ func requestCommand() command {
 // started ignores HUP, so that what it starts does.
 func reloadCommand() command {
 	return command{
-		name: "reload", alone: true, summary: "read the policy again; a bad one leaves the old one in force",
+		name: "reload", summary: "read the policy again; a bad one leaves the old one in force",
 		example: "agent-init reload",
 		run:     func(ctx context.Context, _ environment, _ []string) error { return reload(ctx) },
 	}

@@ -10,7 +10,7 @@ import (
 // hintCommand is for images/shell.bash, which calls it when a command has ended.
 func hintCommand() command {
 	return command{
-		name: "hint", synopsis: "BEGAN PID STATUS fetches|other",
+		name: "hint", least: 4, most: 4, takes: "four arguments", synopsis: "BEGAN PID STATUS fetches|other",
 		summary: "say what was refused to a command (for shells, see images/shell.bash)",
 		run: func(_ context.Context, e environment, args []string) error {
 			h, err := inspect.ReadHint(args)

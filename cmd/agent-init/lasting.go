@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -34,18 +35,14 @@ func (l *lasting) String() string { return l.preset }
 // Set reads start, 90s, 1h30m and 3d.
 func (l *lasting) Set(s string) error {
 	l.given = true
-	if s == startWord {
+	t, err := text.ParseTime(s)
+	switch {
+	case s == startWord, err == nil && t == 0 && l.preset == startWord: // as it was written before there was a word for it
 		l.seconds = control.Start
-		return nil
-	}
-	var t duration
-	switch err := t.Set(s); {
-	case err == nil && t == 0 && l.preset == startWord: // as it was written before there was a word for it
-		l.seconds = control.Start
-		return nil
-	case err != nil || time.Duration(t) < time.Second:
+	case err != nil || t < time.Second:
 		return errors.New("give a time such as 90s, 10m or 2h, or the word start")
+	default:
+		l.seconds = int64(t / time.Second)
 	}
-	l.seconds = int64(time.Duration(t) / time.Second)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 func launchCommand() command {
 	var l cli.Launch
 	return command{
-		name: "launch", mixed: true, rest: true, synopsis: cli.Synopsis,
+		name: "launch", most: -1, mixed: true, rest: true, synopsis: cli.Synopsis,
 		summary: cli.Summary, example: cli.Example, json: "print the containers for programs (with --list)",
 		flags: l.Flags,
 		run: func(ctx context.Context, e environment, args []string) error {

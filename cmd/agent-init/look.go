@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -33,7 +34,7 @@ import (
 func statusCommand() command {
 	var quiet bool
 	return command{
-		name: "status", alone: true, synopsis: "[--quiet] [--json]", json: "print the state as JSON",
+		name: "status", synopsis: "[--quiet] [--json]", json: "print the state as JSON",
 		summary: "show whether the container is confined and healthy",
 		example: "agent-init status --quiet && echo healthy",
 		flags:   func(fs *flag.FlagSet) { fs.BoolVar(&quiet, "quiet", false, "print nothing; the exit status tells") },
@@ -60,7 +61,7 @@ func statusCommand() command {
 func metricsCommand() command {
 	var listen string
 	return command{
-		name: "metrics", alone: true, synopsis: "[--listen ADDR]",
+		name: "metrics", synopsis: "[--listen ADDR]",
 		summary: "print or serve counters and states, as Prometheus reads them",
 		example: "agent-init metrics --listen :9464",
 		flags: func(fs *flag.FlagSet) {
@@ -85,7 +86,7 @@ func metricsCommand() command {
 func waitCommand() command {
 	var timeout time.Duration
 	return command{
-		name: "wait", alone: true, synopsis: "[--timeout 30s]",
+		name: "wait", synopsis: "[--timeout 30s]",
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
@@ -99,6 +100,7 @@ func explainCommand() command {
 	var dir string
 	return command{
 		name: "explain", synopsis: "HOST[:PORT]|[METHOD] URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
+		least: 1, most: 2, takes: "one name, address, URL or port, and a method before a URL",
 		summary: "say why something is allowed or denied, and what to do about it",
 		example: "agent-init explain https://api.example.com/v1/items",
 		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run") },
@@ -106,9 +108,6 @@ func explainCommand() command {
 			method := ""
 			if len(args) == 2 {
 				method, args = args[0], args[1:]
-			}
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
 			}
 			r, err := inspect.Explain(dir, method, args[0])
 			if err != nil {
@@ -124,13 +123,13 @@ func logCommand() command {
 	var verify bool
 	var copied, head string
 	return command{
-		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json] | --verify [--head N:HASH] [--copy FILE]",
+		name: "log", synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json] | --verify [--head N:HASH] [--copy FILE]",
 		json:    "print the lines of the log as they are; with --verify, the findings as JSON",
 		summary: "show what was allowed and denied, or verify that nobody has changed the log",
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&o.Follow, "f", false, "follow: show new lines until you interrupt it")
-			fs.StringVar(&o.Last, "n", "", "show only the last `NUMBER` lines; with -f, none unless --since is given")
+			numberFlag(fs, &o.Last, "n", 0, math.MaxInt32, "show only the last `NUMBER` lines; with -f, none unless --since is given")
 			fs.BoolVar(&o.Denied, "denied", false, "show only what was denied, or would be in enforce mode")
 			fs.BoolVar(&o.All, "all", false, "show the self-test's lines, too")
 			fs.StringVar(&o.Since, "since", "", "show only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or a date (2026-01-31, 09:30)")
@@ -163,7 +162,7 @@ func suggestCommand() command {
 	var dir, since, to string
 	var unused bool
 	return command{
-		name: "suggest", alone: true, synopsis: "[--unused] [--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
+		name: "suggest", synopsis: "[--unused] [--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
 		summary: "propose allowlist lines for what was denied, or name those that nobody used",
 		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
 		flags: func(fs *flag.FlagSet) {
@@ -202,7 +201,7 @@ func showUnused(e environment, since, to string) error {
 func doctorCommand() command {
 	var dir string
 	return command{
-		name: "doctor", alone: true, synopsis: "[--json]", json: "print the findings as JSON",
+		name: "doctor", synopsis: "[--json]", json: "print the findings as JSON",
 		summary: "find what is wrong with this container, and how to mend it; as root",
 		example: "agent-init doctor",
 		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy") },
@@ -219,7 +218,7 @@ func doctorCommand() command {
 func selftestCommand() command {
 	b := behind{gateway: newGiven("gateway"), reach: newGiven("reach"), allowed: newGiven("allowed")}
 	return command{
-		name: "selftest", alone: true, synopsis: "[--json] [--gateway ADDR --reach NAME[:PORT]]", json: "print the report as JSON",
+		name: "selftest", synopsis: "[--json] [--gateway ADDR --reach NAME[:PORT]]", json: "print the report as JSON",
 		summary: "prove again, as the agent, what is blocked and what can be reached",
 		example: "agent-init selftest",
 		flags:   b.flags,

@@ -4,7 +4,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -56,7 +56,8 @@ type command struct {
 	signals          bool   // it reads early.Signals; the others end on a signal as any program does
 	mixed            bool   // flags may follow arguments
 	rest             bool   // what follows "--" is for run to tell from the arguments
-	alone            bool   // takes no arguments
+	least, most      int    // arguments; most -1: any number
+	takes            string // how many that are, in words
 	flags            func(fs *flag.FlagSet)
 	run              func(ctx context.Context, e environment, args []string) error
 }
@@ -118,7 +119,7 @@ func run(e environment) int {
 			e.args = []string{e.args[1], "--help"}
 			break
 		}
-		return shown(e, usage)
+		return e.report(cli.Show(e.stdout, usage))
 	case "--version":
 		e.args[0] = "version"
 	case "-C":
@@ -139,13 +140,6 @@ func meant(word string) string {
 		return "did you mean agent-init " + name + "?"
 	}
 	return "see agent-init --help"
-}
-
-func shown(e environment, write func(io.Writer)) int {
-	var all bytes.Buffer
-	write(&all)
-	_, err := text.Folded(e.stdout, strings.Repeat(" ", 8)).Write(all.Bytes())
-	return e.report(err)
 }
 
 // report tells a person what went wrong, and returns the exit code of it.
@@ -172,20 +166,21 @@ func (c command) invoke(e environment) int {
 	if i := slices.Index(words, "--"); c.rest && i >= 0 {
 		words, e.rest = words[:i], words[i+1:]
 	}
-	err := fs.Parse(words)
-	args := fs.Args()
-	if c.mixed { // go on behind each argument
-		for args = nil; fs.NArg() > 0 && err == nil; err = fs.Parse(fs.Args()[1:]) {
-			args = append(args, fs.Arg(0))
-		}
+	var args []string
+	var err error
+	if c.mixed {
+		args, err = cli.Parse(fs, words)
+	} else {
+		err, args = fs.Parse(words), fs.Args()
 	}
 	switch {
 	case err == flag.ErrHelp:
-		return shown(e, func(w io.Writer) { c.help(w, fs) })
+		return e.report(cli.Show(e.stdout, func(w io.Writer) { c.help(w, fs) }))
 	case err != nil:
 		return e.report(c.misread(fs, err))
-	case c.alone && len(args) > 0:
-		return e.report(fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
+	case len(args) < c.least || c.most >= 0 && len(args) > c.most:
+		takes, given := cmp.Or(c.takes, "no arguments"), cmp.Or(strings.Trim(fmt.Sprintf("%q", args), "[]"), "none")
+		return e.report(fault.New(fault.Usage, c.usage(), "%s takes %s; given: %s", c.name, takes, given))
 	}
 	if !c.signals {
 		early.Release()
@@ -208,24 +203,10 @@ func (c command) misread(fs *flag.FlagSet, err error) error {
 	return fault.New(fault.Usage, remedy, "%s has no flag --%s", c.name, name)
 }
 
+func (c command) usage() string { return strings.TrimSpace("agent-init " + c.name + " " + c.synopsis) }
+
 func (c command) help(w io.Writer, fs *flag.FlagSet) {
-	fmt.Fprintf(w, "%s\n\n%s\n", strings.TrimSpace("agent-init "+c.name+" "+c.synopsis), c.summary)
-	head := "\nFlags:\n"
-	fs.VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		if value != "" {
-			value = " " + value
-		}
-		preset := ""
-		if !slices.Contains([]string{"", "false", "0", "0s"}, f.DefValue) {
-			preset = fmt.Sprintf(" (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(w, "%s  %s%s\n        %s%s\n", head, dashes(f.Name), value, text, preset)
-		head = ""
-	})
-	if c.example != "" {
-		fmt.Fprintf(w, "\nExample:\n  %s\n", c.example)
-	}
+	cli.Help(w, fs, c.usage(), c.summary, c.example)
 }
 
 func usage(w io.Writer) {

@@ -10,7 +10,7 @@ import (
 
 func mcpCommand() command {
 	return command{
-		name: "mcp", alone: true,
+		name:    "mcp",
 		summary: "serve explain, request and status as tools to a model's program (MCP on stdio)",
 		example: "claude mcp add agent-init -- agent-init mcp",
 		run: func(ctx context.Context, e environment, _ []string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/lab/man"
+	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -85,7 +86,7 @@ func TestCompletions(t *testing.T) {
 				continue
 			}
 			c.eachFlag(func(name, _, _ string) {
-				want := dashes(name)
+				want := cli.Dashes(name)
 				if shell == "fish" {
 					want = "-l " + name
 					if len(name) == 1 {
@@ -120,7 +121,7 @@ func TestManPages(t *testing.T) {
 		wanted := []string{man.Roff(c.summary), man.Roff(c.example)}
 		c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
 			_, usage := flag.UnquoteUsage(f)
-			wanted = append(wanted, ".BR "+man.Roff(dashes(f.Name))+" ", "\n"+man.Roff(usage))
+			wanted = append(wanted, ".BR "+man.Roff(cli.Dashes(f.Name))+" ", "\n"+man.Roff(usage))
 		})
 		for _, want := range wanted {
 			if !strings.Contains(page, want) {

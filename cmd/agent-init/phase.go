@@ -17,16 +17,14 @@ import (
 func phaseCommand() command {
 	return command{
 		name: "phase", synopsis: "[setup|run|verify]", mixed: true, json: "print the change and its proof as JSON", words: "setup run verify",
+		most: 1, takes: "one phase",
 		summary: "show the phase of an evaluation, or enter another one; as root",
 		example: "agent-init phase run",
 		run: func(ctx context.Context, e environment, args []string) error {
-			switch len(args) {
-			case 0:
+			if len(args) == 0 {
 				return showPhase(e)
-			case 1:
-				return enterPhase(ctx, e, args[0])
 			}
-			return fault.New(fault.Usage, "agent-init phase run", "phase takes one phase, and %d were given", len(args))
+			return enterPhase(ctx, e, args[0])
 		},
 	}
 }

@@ -15,7 +15,7 @@ func reportCommand() command {
 	var o report.Options
 	var html string
 	return command{
-		name: "report", alone: true, synopsis: "[--html FILE] [--since TIME] [--dir DIR] [--json]", json: "print the data as JSON",
+		name: "report", synopsis: "[--html FILE] [--since TIME] [--dir DIR] [--json]", json: "print the data as JSON",
 		summary: "tell of a run as a whole: contacts, refusals, decisions, costs, unused entries",
 		example: "agent-init report --html - > report.html",
 		flags: func(fs *flag.FlagSet) {

@@ -36,7 +36,7 @@ import (
 func runCommand() command {
 	var s settings
 	return command{
-		name: "run", signals: true, synopsis: "[flags] [-- CMD ARG…]",
+		name: "run", signals: true, most: -1, synopsis: "[flags] [-- CMD ARG…]",
 		summary: "confine the container, prove it, and run the agent",
 		example: "agent-init run -- claude",
 		flags:   s.supervise,
@@ -53,14 +53,11 @@ func runCommand() command {
 func sidecarCommand() command {
 	var s settings
 	return command{
-		name: "sidecar", signals: true, synopsis: "[flags]",
+		name: "sidecar", signals: true, takes: "no command: start the agent in its own container", synopsis: "[flags]",
 		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
 		example: "agent-init sidecar --user 1000",
 		flags:   s.confine,
-		run: func(ctx context.Context, e environment, args []string) error {
-			if len(args) > 0 {
-				return fault.New(fault.Usage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
-			}
+		run: func(ctx context.Context, e environment, _ []string) error {
 			c, err := s.read(e)
 			if err != nil {
 				return err
@@ -73,14 +70,11 @@ func sidecarCommand() command {
 func upCommand() command {
 	var s settings
 	return command{
-		name: "up", synopsis: "[flags]",
+		name: "up", takes: "no command: agent-init run starts one", synopsis: "[flags]",
 		summary: "confine this container's network in the background; safe to repeat",
 		example: "agent-init up --user vscode",
 		flags:   s.confine,
-		run: func(ctx context.Context, e environment, args []string) error {
-			if len(args) > 0 {
-				return fault.New(fault.Usage, "use agent-init run to start a command", "up runs no command, and %q was given", args[0])
-			}
+		run: func(ctx context.Context, e environment, _ []string) error {
 			c, err := s.read(e)
 			if err != nil {
 				return err
@@ -353,43 +347,29 @@ func policyDir(fs *flag.FlagSet, to *string, usage string) {
 
 const defaultPolicyDir = "/etc/agent-init"
 
-type duration time.Duration
-
 func timeFlag(fs *flag.FlagSet, to *time.Duration, name string, preset time.Duration, usage string) {
 	*to = preset
-	fs.Var((*duration)(to), name, usage)
+	fs.Func(name, usage, func(s string) error {
+		t, err := text.ParseTime(s)
+		if err != nil {
+			return errors.New("give a time such as 90s, 10m, 2h or 3d")
+		}
+		*to = t
+		return nil
+	})
+	fs.Lookup(name).DefValue = text.Trimmed(preset)
 }
 
-func (d *duration) String() string { return text.Trimmed(time.Duration(*d)) }
-
-// Set reads 90s, 1h30m and 3d.
-func (d *duration) Set(s string) error {
-	t, err := text.ParseTime(s)
-	if err != nil {
-		return errors.New("give a time such as 90s, 10m, 2h or 3d")
-	}
-	*d = duration(t)
-	return nil
-}
-
-// number is one that a flag takes: from 1 to most. What was not given is as it was.
-type number struct {
-	to   *int64
-	most int64
-}
-
+// numberFlag takes a number from 1 to most. What was not given is preset.
 func numberFlag(fs *flag.FlagSet, to *int64, name string, preset, most int64, usage string) {
 	*to = preset
-	fs.Var(number{to, most}, name, usage)
-}
-
-func (n number) String() string { return strconv.FormatInt(*n.to, 10) }
-
-func (n number) Set(text string) error {
-	v, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || v < 1 || v > n.most {
-		return fmt.Errorf("give a number from 1 to %d", n.most)
-	}
-	*n.to = v
-	return nil
+	fs.Func(name, usage, func(s string) error {
+		v, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || v < 1 || v > most {
+			return fmt.Errorf("give a number from 1 to %d", most)
+		}
+		*to = v
+		return nil
+	})
+	fs.Lookup(name).DefValue = strconv.FormatInt(preset, 10)
 }

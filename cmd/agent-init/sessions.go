@@ -28,7 +28,7 @@ func attachCommand() command {
 	var r protocol.Request
 	var key string
 	return command{
-		name: "attach", synopsis: "[-r] [WINDOW]",
+		name: "attach", most: 1, takes: "one window", synopsis: "[-r] [WINDOW]",
 		summary: "show a window of the session on this terminal; Ctrl-] d leaves, Ctrl-] ? helps",
 		example: "docker exec -it CONTAINER /usr/local/bin/agent-init attach",
 		flags: func(fs *flag.FlagSet) {
@@ -39,8 +39,6 @@ func attachCommand() command {
 		run: func(_ context.Context, e environment, args []string) error {
 			out, ok := e.stdout.(*os.File)
 			switch {
-			case len(args) > 1:
-				return fault.New(fault.Usage, "agent-init attach [WINDOW]", "one window at a time")
 			case !ok || !text.IsTerminal(e.stdin) || !text.IsTerminal(out):
 				return fault.New(fault.Usage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
 			}
@@ -83,7 +81,7 @@ func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
 
 func newCommand() command {
 	return command{
-		name: "new", synopsis: "[NAME] -- [CMD ARG…]",
+		name: "new", most: -1, synopsis: "[NAME] -- [CMD ARG…]",
 		summary: "start a command in a new window, confined as the agent is",
 		example: "agent-init new tests -- npm test",
 		run: func(_ context.Context, e environment, _ []string) error {
@@ -107,16 +105,13 @@ func newCommand() command {
 func historyCommand() command {
 	r := protocol.Request{Verb: protocol.VerbHistory}
 	return command{
-		name: "history", synopsis: "[--styles] [WINDOW]",
+		name: "history", most: 1, takes: "one window", synopsis: "[--styles] [WINDOW]",
 		summary: "print what a window has shown: its scrollback, and the screen",
 		example: "agent-init history main > log.txt",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&r.Styles, "styles", false, "print colours and other attributes, too")
 		},
 		run: func(_ context.Context, e environment, args []string) error {
-			if len(args) > 1 {
-				return fault.New(fault.Usage, "agent-init history [WINDOW]", "one window at a time")
-			}
 			r.Window = first(args)
 			return client.Call(r, e.stdout)
 		},
@@ -125,13 +120,10 @@ func historyCommand() command {
 
 func killWindowCommand() command {
 	return command{
-		name: "kill", synopsis: "WINDOW",
+		name: "kill", least: 1, most: 1, takes: "one window, of those that agent-init sessions lists", synopsis: "WINDOW",
 		summary: "end the program of a window, and wait until it has ended",
 		example: "agent-init kill tests",
 		run: func(_ context.Context, _ environment, args []string) error {
-			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
-			}
 			return client.Kill(args[0])
 		},
 	}
@@ -187,7 +179,7 @@ func terminalCommand() command {
 
 func sessionsCommand() command {
 	return command{
-		name: "sessions", alone: true, synopsis: "[--json]", json: "print JSON",
+		name: "sessions", synopsis: "[--json]", json: "print JSON",
 		summary: "list the session's windows, and who looks at them",
 		example: "agent-init sessions --json | jq '.windows[].name'",
 		run: func(_ context.Context, e environment, _ []string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/detect"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
@@ -22,7 +23,7 @@ func checkCommand() command {
 	var dir, ceiling string
 	var effective, path bool
 	return command{
-		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
+		name: "check", most: -1, synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
 		summary: "check policy and allowlist files, without a privilege and without the network",
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {
@@ -56,7 +57,7 @@ var version = "dev"
 
 func versionCommand() command {
 	return command{
-		name: "version", alone: true, summary: "show the version",
+		name: "version", summary: "show the version",
 		example: "agent-init version",
 		run: func(_ context.Context, e environment, _ []string) error {
 			_, err := fmt.Fprintf(e.stdout, "agent-init %s (%s)\n", version, runtime.Version())
@@ -68,7 +69,7 @@ func versionCommand() command {
 func detectCommand() command {
 	var private, routes bool
 	return command{
-		name: "detect", words: strings.ReplaceAll(detect.Managers, "|", " "), synopsis: "[--private] [--routes] " + detect.Managers + "…",
+		name: "detect", most: -1, words: strings.ReplaceAll(detect.Managers, "|", " "), synopsis: "[--private] [--routes] " + detect.Managers + "…",
 		summary: "print allowlist entries from this image's own package-manager configuration",
 		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
 			"Read, in the order that the package manager itself reads them:\n" +
@@ -137,15 +138,15 @@ func runDetect(ctx context.Context, e environment, dir string, how detecting, ar
 
 func completionCommand() command {
 	return command{
-		name: "completion", words: "bash zsh fish", synopsis: "bash|zsh|fish",
+		name: "completion", least: 1, most: 1, takes: "the name of a shell", words: "bash zsh fish", synopsis: "bash|zsh|fish",
 		summary: "print the completions of a shell",
 		example: "agent-init completion bash > /usr/share/bash-completion/completions/agent-init",
 		run: func(_ context.Context, e environment, args []string) error {
 			shells := map[string]func(io.Writer) error{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
-			if len(args) == 1 && shells[args[0]] != nil {
+			if shells[args[0]] != nil {
 				return shells[args[0]](e.stdout)
 			}
-			return fault.New(fault.Usage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", strings.Join(args, " "))
+			return fault.New(fault.Usage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", args[0])
 		},
 	}
 }
@@ -158,20 +159,13 @@ func (c command) eachFlag(do func(name, value, text string)) {
 	do("help", "", "show the flags and an example")
 }
 
-func dashes(name string) string {
-	if len(name) == 1 {
-		return "-" + name
-	}
-	return "--" + name
-}
-
 func bashCompletion(w io.Writer) error {
 	s := &text.Screen{W: w}
 	s.Line("# bash completion for agent-init; made by: agent-init completion bash\n_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=")
 	s.Line("\tif [ \"$COMP_CWORD\" -eq 1 ]; then\n\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names(), " "))
 	for _, c := range visible() {
 		list := strings.Fields(c.words)
-		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
+		c.eachFlag(func(name, _, _ string) { list = append(list, cli.Dashes(name)) })
 		s.Line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
 	}
 	s.Line("\t\tesac\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o default -F _agent_init agent-init")
@@ -188,7 +182,7 @@ func zshCompletion(w io.Writer) error {
 	for _, c := range visible() {
 		var args []string
 		c.eachFlag(func(name, value, text string) {
-			arg := dashes(name) + "[" + strings.NewReplacer("[", "(", "]", ")").Replace(text) + "]"
+			arg := cli.Dashes(name) + "[" + strings.NewReplacer("[", "(", "]", ")").Replace(text) + "]"
 			if value != "" {
 				arg += ":" + value + ":_files"
 			}

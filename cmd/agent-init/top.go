@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -21,7 +20,7 @@ func topCommand() command {
 	var once bool
 	var every time.Duration
 	return command{
-		name: "top", alone: true, synopsis: "[--once] [--json] [--every 1s]", json: "print one frame as JSON",
+		name: "top", synopsis: "[--once] [--json] [--every 1s]", json: "print one frame as JSON",
 		summary: "show connections, names, refusals and requests, live",
 		example: "docker exec -it -u root CONTAINER /usr/local/bin/agent-init top",
 		flags: func(fs *flag.FlagSet) {
@@ -52,19 +51,10 @@ func showTop(ctx context.Context, e environment, r *top.Reader, every time.Durat
 	if !ok || container.Environ(e.env)["TERM"] == "dumb" {
 		return none
 	}
-	err := top.Run(ctx, r, top.Options{In: e.stdin, Out: out, Colour: e.colour(), Every: every, Decide: top.Decide, Explain: explainInTop})
+	explain := func(place string) (string, error) { return inspect.ExplainText(defaultPolicyDir, "", place) }
+	err := top.Run(ctx, r, top.Options{In: e.stdin, Out: out, Colour: e.colour(), Every: every, Decide: top.Decide, Explain: explain})
 	if errors.Is(err, top.ErrNoTerminal) {
 		return none
 	}
 	return err
-}
-
-func explainInTop(place string) (string, error) {
-	r, err := inspect.Explain(defaultPolicyDir, "", place)
-	if err != nil {
-		return "", err
-	}
-	var b bytes.Buffer
-	err = r.Write(&b, false)
-	return b.String(), err
 }
