@@ -188,10 +188,7 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	if c.Reduced {
 		gc.Direct = g.direct
 	}
-	if gc.Hand, err = handOver(c); err != nil {
-		return err
-	}
-	if gc.Proxied, g.tunnelled, err = tunnels(c); err != nil {
+	if err := g.toBroker(c, &gc); err != nil {
 		return err
 	}
 	g.gate, err = gateway.New(gc)

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/agent-init/agent-init/internal/stage"
@@ -9,15 +10,23 @@ import (
 	"github.com/agent-init/agent-init/pkg/gateway"
 )
 
-// handOver is the gate's way to the broker; nil if there is no broker.
-func handOver(c stage.GuardConfig) (func(context.Context, gateway.Handed) error, error) {
-	f := os.NewFile(fdHand, "hand over")
+// toBroker gives the gate its two ways to the broker, if there is one: connections are handed over to it, and others are
+// opened by the upstream proxy. The guard neither reaches the proxy nor knows its credential: the broker asks, and gives a
+// connection that is good for one name at one address.
+func (g *guard) toBroker(c stage.GuardConfig, gc *gateway.Config) error {
+	hand, tunnels := os.NewFile(fdHand, "hand over"), os.NewFile(fdTunnels, "tunnels")
 	if c.BrokerUID == 0 {
-		return nil, f.Close()
+		return errors.Join(hand.Close(), tunnels.Close())
 	}
-	over, err := peers.OpenHandOver(f)
+	over, err := peers.OpenHandOver(hand)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return func(ctx context.Context, h gateway.Handed) error { return over.Send(ctx, peers.Handed(h)) }, nil
+	t, err := peers.OpenTunnels(tunnels)
+	if err != nil {
+		return err
+	}
+	gc.Hand = func(ctx context.Context, h gateway.Handed) error { return over.Send(ctx, peers.Handed(h)) }
+	gc.Proxied, g.tunnelled = t.Open, t.Receive
+	return nil
 }

@@ -3,12 +3,10 @@ package lab_test
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
-	"github.com/creack/pty"
 )
 
 func TestKernelRun(t *testing.T) {
@@ -46,77 +44,6 @@ func TestKernelRun(t *testing.T) {
 	}
 	if r := b.Run(lab.Cmd{Args: []string{"sh", "-c", "id -u; id -g; grep CapEff /proc/self/status"}, UID: lab.AgentUID}); r.Stdout != "1000\n1000\nCapEff:\t0000000000000000\n" {
 		t.Errorf("as agent: %s", r)
-	}
-}
-
-func TestKernelExec(t *testing.T) {
-	l, b := open(t, lab.BoxOptions{NoNewPrivs: true, ReadOnly: true, Tmpfs: []string{"/tmp"}})
-	tests := []struct {
-		script string
-		uid    uint32
-		want   string
-	}{
-		{"id -u; id -G", lab.AgentUID, "1000\n1000\n"},
-		{"id -u; grep -E 'Cap(Eff|Bnd|Inh)' /proc/self/status", 0, "0\nCapInh:\t0000000000000000\nCapEff:\t00000000000011c0\nCapBnd:\t00000000000011c0\n"},
-		{"grep -E 'CapEff|NoNewPrivs' /proc/self/status", lab.AgentUID, "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n"},
-		{"cat /proc/1/comm; readlink /proc/self/ns/pid | wc -l; echo $HOME", lab.AgentUID, "sleep\n1\n/home/agent\n"},
-		{"touch /run/x /home/agent/x /usr/x 2>/dev/null; touch /dev/shm/x /tmp/x && echo ok", 0, "ok\n"},
-		{"ls /run /home/agent | grep x; ls /dev/shm", 0, "x\n"},
-	}
-	for _, tt := range tests {
-		r := b.Exec(lab.Cmd{Args: []string{"sh", "-c", tt.script}, UID: tt.uid})
-		if r.Stdout != tt.want || r.Code != 0 {
-			t.Errorf("%s: want %q: %s", tt.script, tt.want, r)
-		}
-	}
-	if r := b.Exec(lab.Cmd{Args: []string{"sh", "-c", "kill -TERM $$"}}); r.Code != 143 || !r.Signaled {
-		t.Errorf("signalled: %s", r)
-	}
-	if err := b.WriteFile("/tmp/from-outside", []byte("hi"), 0o600); err != nil {
-		t.Error(err)
-	}
-	if r := b.Exec(lab.Cmd{Args: []string{"cat", "/tmp/from-outside"}}); r.Stdout != "hi" {
-		t.Errorf("written from outside: %s", r)
-	}
-	if data, err := b.ReadFile("/etc/resolv.conf"); err != nil || !strings.Contains(string(data), lab.Upstream6.String()) {
-		t.Errorf("read from outside: %q, %v", data, err)
-	}
-	p := b.ExecStart(lab.Cmd{Args: []string{"sh", "-c", "echo ready; read x"}, Stdin: ""})
-	if !p.WaitOutput("ready", 0) {
-		t.Error("no output")
-	}
-	b.Kill()
-	if r := p.Wait(0); r.TimedOut {
-		t.Errorf("exec outlived its box: %s", r)
-	}
-	b.Idle() // again, in the same network namespace
-	if p := b.Poke(lab.AgentUID, "tcp", "1.1.1.1:443"); !p.OK {
-		t.Error(p)
-	}
-	l.Close()
-}
-
-func TestKernelTerminal(t *testing.T) {
-	lab.Require(t)
-	b := lab.New(t, lab.Options{}).NewBox(lab.BoxOptions{})
-	ptmx, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ptmx.Close()
-	p := b.Start(lab.Cmd{Args: []string{"sh", "-c", "test -t 0 && echo terminal; echo x > /dev/tty"}, TTY: tty})
-	tty.Close()
-	var got strings.Builder
-	buf := make([]byte, 100)
-	for !strings.Contains(got.String(), "x\r\n") {
-		n, err := ptmx.Read(buf)
-		if err != nil {
-			break
-		}
-		got.Write(buf[:n])
-	}
-	if r := p.Wait(0); r.Code != 0 || got.String() != "terminal\r\nx\r\n" {
-		t.Errorf("got %q: %s", got.String(), r)
 	}
 }
 

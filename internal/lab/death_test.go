@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -51,7 +52,7 @@ func TestKernelDeath(t *testing.T) {
 		l := lab.New(t, lab.Options{})
 		p := l.NewBox(lab.BoxOptions{}).Idle()
 		fmt.Printf("started %d %s\n", p.Pid(), l.CAFile())
-		select {}
+		time.Sleep(time.Hour) // the runtime would take an empty select for a deadlock
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKernelDeath$")
 	cmd.Env = append(os.Environ(), deathEnv+"=1")

@@ -50,6 +50,4 @@
 // All methods are safe for concurrent use, but those that can fail call
 // TB.Fatalf and so belong on the test's own goroutine. What a test starts
 // within a box may fail in any way: that is a Result, not a failure of the lab.
-//
-// See the package example for a whole test.
 package lab

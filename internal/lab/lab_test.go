@@ -1,17 +1,15 @@
 package lab_test
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
-	"github.com/agent-init/agent-init/internal/lab/fakellm"
 	"github.com/agent-init/agent-init/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -26,87 +24,18 @@ func open(t *testing.T, opts lab.BoxOptions) (*lab.Lab, *lab.Box) {
 	return l, b
 }
 
-func TestKernelEveryAddressAnswers(t *testing.T) {
+// TestKernelConns: what was sent is on record, over IPv4 and IPv6, to a port that has a server and to one that has none.
+// Attacks that arrive nowhere are told by its absence alone.
+func TestKernelConns(t *testing.T) {
 	l, b := open(t, lab.BoxOptions{})
-	for _, addr := range []string{"1.1.1.1", "8.8.8.8", "169.254.169.254", "203.0.113.9", "168.63.129.16", "10.1.2.3",
-		b.Gateway4().String(), b.Neighbor4().String(), "2606:4700::1111", "fd00:ec2::254", "64:ff9b::a9fe:a9fe",
-		b.Gateway6().String(), b.Neighbor6().String(), "fe80::1%eth0"} {
-		host := addr
-		if strings.Contains(addr, ":") {
-			host = "[" + addr + "]"
+	const sent = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	for _, to := range []string{"45.30.0.10:80", "[2a0f:30::10]:80", "169.254.169.254:8443", "[fd00:ec2::254]:8443"} {
+		if p := b.Poke(lab.AgentUID, "tcp", "-send", sent, to); !p.OK {
+			t.Errorf("%s: %s", to, p)
 		}
-		for _, port := range []int{22, 80, 443, 853, 8443, 65535} {
-			args := []string{"tcp", fmt.Sprintf("%s:%d", host, port)}
-			if port != 80 && port != 443 {
-				args = []string{"tcp", "-send", "echo me", args[1]}
-			}
-			if p := b.Poke(lab.AgentUID, args...); !p.OK {
-				t.Errorf("%s port %d: %s", addr, port, p)
-			}
+		if !slices.ContainsFunc(l.Conns(), func(c lab.Conn) bool { return c.Dst.String() == to && string(c.Received) == sent }) {
+			t.Errorf("no record of %s: %+v", to, l.Conns())
 		}
-		if p := b.Poke(lab.AgentUID, "udp", "-send", "ping", host+":4433"); p.Detail["received"] != "ping" {
-			t.Errorf("%s udp: %s", addr, p)
-		}
-		if p := b.Poke(lab.AgentUID, "dns", host+":53", "ok.test", "A"); !p.OK {
-			t.Errorf("%s dns: %s", addr, p)
-		}
-		if p := b.Poke(lab.AgentUID, "ping", addr); !p.OK {
-			t.Errorf("%s ping: %s", addr, p)
-		}
-	}
-	var seen []string
-	for _, c := range l.Conns() {
-		if c.Dst.Port() == 8443 {
-			seen = append(seen, c.Dst.String()+" "+string(c.Received))
-		}
-	}
-	for _, want := range []string{"169.254.169.254:8443 echo me", "[fd00:ec2::254]:8443 echo me"} {
-		if !strings.Contains(strings.Join(seen, "\n"), want) {
-			t.Errorf("no record of %q in %q", want, seen)
-		}
-	}
-}
-
-func TestKernelNames(t *testing.T) {
-	l, b := open(t, lab.BoxOptions{})
-	for _, name := range []string{"ok.test", "evil.test", "api.anthropic.com"} {
-		p := b.Poke(lab.AgentUID, "resolve", name)
-		if got, want := fmt.Sprint(p.Detail["addrs"]), lab.Names()[name]; !strings.Contains(got, want[0].String()) || !strings.Contains(got, want[1].String()) {
-			t.Errorf("%s: %s", name, p)
-		}
-		for _, addr := range lab.Names()[name] {
-			p := b.Poke(lab.AgentUID, "http", "-addr", netip.AddrPortFrom(addr, 443).String(), "https://"+name+"/api/hello")
-			if !p.OK || p.Detail["proto"] != "HTTP/2.0" {
-				t.Errorf("%s at %s: %s", name, addr, p)
-			}
-		}
-	}
-	if q := l.Queries("OK.test"); len(q) < 2 || q[0].Server != lab.Upstream4 && q[0].Server != lab.Upstream6 {
-		t.Errorf("queries: %v", q)
-	}
-	if r := l.Web.Requests("ok.test"); len(r) != 2 || r[0].SNI != "ok.test" || !r[0].TLS || r[0].Dst.Port() != 443 {
-		t.Errorf("requests: %+v", r)
-	}
-	if p := b.Poke(lab.AgentUID, "http", "-addr", "45.30.0.10:443", "-sni", "ok.test", "-host", "evil.test", "https://ok.test/x"); !p.OK {
-		t.Errorf("fronting: %s", p)
-	}
-	if r := l.Web.Requests("evil.test"); len(r) == 0 || r[len(r)-1].SNI != "ok.test" {
-		t.Errorf("fronting: %+v", r)
-	}
-	if p := b.Poke(lab.AgentUID, "http", "http://ok2.test/y"); !p.OK || !strings.Contains(p.Detail["body"].(string), "GET ok2.test /y") {
-		t.Errorf("http: %s", p)
-	}
-}
-
-func TestKernelLLM(t *testing.T) {
-	_, b := open(t, lab.BoxOptions{})
-	p := b.Poke(lab.AgentUID, "http", "-method", "POST", "-body", `{"model":"m","stream":true}`, "https://api.anthropic.com/v1/messages?beta=true")
-	if !p.OK || !strings.Contains(p.Detail["body"].(string), `"text":"hello "`) {
-		t.Errorf("messages: %s", p)
-	}
-	p = b.Poke(lab.AgentUID, "http", "-method", "POST", "-body", `{"model":"m"}`, "https://api.anthropic.com/v1/messages")
-	if !p.OK || !strings.Contains(p.Detail["body"].(string), fakellm.Text) {
-		t.Errorf("messages, whole: %s", p)
 	}
 }
 
@@ -154,73 +83,6 @@ func TestKernelCapture(t *testing.T) {
 		t.Errorf("fragments of a SYN: %v", n)
 	}
 	l.Close()
-}
-
-func TestKernelDockerDNS(t *testing.T) {
-	l, b := open(t, lab.BoxOptions{DockerDNS: true})
-	b.ForgetPackets()
-	for _, args := range [][]string{{"resolve", "ok.test"}, {"dns", "127.0.0.11:53", "evil.test", "A"}, {"dns", "-tcp", "127.0.0.11:53", "evil.test", "A"}} {
-		if p := b.Poke(lab.AgentUID, args...); !p.OK {
-			t.Errorf("%v: %s", args, p)
-		}
-	}
-	q := l.Queries("evil.test")
-	if len(q) != 2 || q[0].Server.String() != "127.0.0.11" || q[1].Network != "tcp" {
-		t.Errorf("queries: %v", q)
-	}
-	if p := b.Packets(lab.Any(lab.ToPort(unix.IPPROTO_UDP, 53), lab.ToPort(unix.IPPROTO_TCP, 53))); len(p) != 0 {
-		t.Errorf("left the box: %v", p)
-	}
-}
-
-func TestKernelShare(t *testing.T) {
-	l, b := open(t, lab.BoxOptions{})
-	other := l.NewBox(lab.BoxOptions{Share: b})
-	other.Idle()
-	p := b.ExecStart(lab.Cmd{Args: []string{"poke", "listen", "-for", "3s", "127.0.0.1:7000"}})
-	waitFor(t, func() bool { return other.Poke(lab.AgentUID, "tcp", "-send", "x", "127.0.0.1:7000").OK })
-	_ = p.Signal(9)
-	if other.Addr4() != b.Addr4() {
-		t.Error("addresses differ")
-	}
-	second := l.NewBox(lab.BoxOptions{NoIPv6: true})
-	second.Idle()
-	if p := second.Poke(0, "tcp", "[2606:4700::1111]:443"); p.OK {
-		t.Errorf("IPv6 without IPv6: %s", p)
-	}
-	if p := second.Poke(0, "tcp", "1.1.1.1:443"); !p.OK || second.Addr4() == b.Addr4() {
-		t.Errorf("second box: %s", p)
-	}
-}
-
-func TestKernelInbound(t *testing.T) {
-	l, b := open(t, lab.BoxOptions{})
-	b.ExecStart(lab.Cmd{Args: []string{"poke", "listen", "-for", "10m", "0.0.0.0:3000"}, UID: lab.AgentUID})
-	from := netip.MustParseAddrPort("203.0.113.77:53")
-	waitFor(t, func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		c, err := l.Internet.Dial(ctx, "tcp4", netip.AddrPortFrom(b.Addr4(), 3000).String(), from)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		return c.LocalAddr().String() == from.String()
-	})
-	l.Claim("tcp", 9999)
-	ln, err := l.Internet.Listen("tcp4", "45.30.66.6:9999")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if p := b.Poke(0, "tcp", "45.30.66.6:9999"); !p.OK {
-		t.Fatal(p)
-	}
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
 }
 
 func waitFor(t *testing.T, cond func() bool) {

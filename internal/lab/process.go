@@ -44,8 +44,7 @@ type Cmd struct {
 // Result is how a command of a box ended.
 type Result struct {
 	Stdout, Stderr string
-	Code           int // exit status; 128+n if signal n killed it
-	Signaled       bool
+	Code           int  // exit status; 128+n if signal n killed it
 	TimedOut       bool // killed by the lab, see Cmd.Timeout
 	Took           time.Duration
 }
@@ -240,11 +239,8 @@ func (p *Process) reap() {
 	<-copied
 	r := Result{Stdout: p.out.String(), Stderr: p.err.String(), Took: time.Since(p.begin), Code: -1}
 	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-		switch {
-		case st.Signaled():
-			r.Code, r.Signaled = 128+int(st.Signal()), true
-		default:
-			r.Code = st.ExitStatus()
+		if r.Code = st.ExitStatus(); st.Signaled() {
+			r.Code = 128 + int(st.Signal())
 		}
 	}
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {

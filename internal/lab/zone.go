@@ -22,7 +22,6 @@ type Answer struct {
 	Records []dns.RR      // further records, given for queries of their type (TXT, HTTPS, …)
 	Extra   []dns.RR      // appended to every answer section, related or not
 	Rcode   int           // dns.RcodeServerFailure, …: the whole answer
-	Trunc   bool          // over UDP: truncated and empty
 	Silent  bool          // no answer at all
 	Latency time.Duration // besides the lab's
 
@@ -110,7 +109,7 @@ func (d *DNS) answer(q Query) []byte {
 		reply.SetRcode(q.Msg, dns.RcodeNameError)
 	default:
 		reply.SetRcode(q.Msg, a.Rcode)
-		if reply.Truncated = a.Trunc && q.Network == "udp"; !reply.Truncated && a.Rcode == dns.RcodeSuccess {
+		if a.Rcode == dns.RcodeSuccess {
 			reply.Answer = append(d.records(q.Msg.Question[0].Name, q.Type, 0), a.Extra...)
 		}
 	}

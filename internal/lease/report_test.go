@@ -40,17 +40,3 @@ func TestReportOfMany(t *testing.T) {
 		t.Errorf("of three names: %v, and %d more", few, more)
 	}
 }
-
-func BenchmarkReport(b *testing.B) {
-	l := manyLeased(b, maxLeases)
-	for b.Loop() {
-		l.open()
-	}
-}
-
-func BenchmarkSweep(b *testing.B) {
-	l := manyLeased(b, maxLeases)
-	for b.Loop() {
-		l.Sweep()
-	}
-}

@@ -44,14 +44,12 @@ const inside = "FIREWALL_TEST_INSIDE"
 
 // inNamespace runs the test that calls it in a process of its own, in a fresh
 // network namespace, and is true there; the caller returns if it is false.
-func inNamespace(t testing.TB) bool {
+func inNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inside) == t.Name() {
 		return true
 	}
-	if t, ok := t.(*testing.T); ok {
-		t.Parallel() // most of the time is spent waiting
-	}
+	t.Parallel() // most of the time is spent waiting
 	again(t, t.Name())
 	return false
 }
@@ -84,14 +82,10 @@ func onSome(t *testing.T, backends ...string) bool {
 func backendInUse() string { return os.Getenv(onBackend) }
 
 // again runs the test of that name in a fresh network namespace.
-func again(t testing.TB, name string, env ...string) {
+func again(t *testing.T, name string, env ...string) {
 	t.Helper()
 	mustrun.Root(t)
 	args := []string{"-test.run=^" + name + "$", "-test.timeout=900s", "-test.v=" + fmt.Sprint(testing.Verbose())}
-	if b, ok := t.(*testing.B); ok {
-		b.StopTimer()
-		args = []string{"-test.run=^$", "-test.bench=^" + name + "$", "-test.timeout=900s"}
-	}
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(append(os.Environ(), inside+"="+name), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -103,10 +97,6 @@ func again(t testing.TB, name string, env ...string) {
 	}
 	if err != nil {
 		t.Fatalf("in a namespace of its own: %v\n%s", err, out)
-	}
-	if b, ok := t.(*testing.B); ok {
-		os.Stdout.Write(out)
-		b.SkipNow() // the figures are the child's; this process has none
 	}
 	if testing.Verbose() {
 		t.Logf("%s", out)

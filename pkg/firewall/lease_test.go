@@ -3,12 +3,10 @@ package firewall
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,33 +286,4 @@ func TestKernelLeaseFull(t *testing.T) {
 	}
 	must(t, f.Revoke(ctx, []Element{ls[0].Element}))
 	must(t, f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour)}))
-}
-
-func BenchmarkLease(b *testing.B) {
-	if !inNamespace(b) {
-		return
-	}
-	f := open(b, Options{})
-	apply(b, f, Config{})
-	ctx := context.Background()
-	for _, elements := range []int{1, 4} {
-		b.Run(fmt.Sprintf("elements=%d", elements), func(b *testing.B) {
-			var n atomic.Uint32
-			b.SetParallelism(64)
-			b.RunParallel(func(pb *testing.PB) {
-				ls := make([]Lease, elements)
-				for pb.Next() {
-					for i := range ls {
-						x := n.Add(1) % 20000
-						ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 0, byte(x >> 8), byte(x)}), unix.IPPROTO_TCP, 443, time.Minute)
-					}
-					if err := f.Lease(ctx, ls); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-			b.ReportMetric(float64(b.N*elements)/b.Elapsed().Seconds(), "elements/s")
-		})
-	}
 }

@@ -89,9 +89,6 @@ func listeners(dir, uid string) (out []netip.AddrPort, err error) {
 // eachSocket calls do with the fields of each line of tables in dir, until it fails. Missing ones are empty.
 func eachSocket(dir string, tables []string, do func(fields []string) error) error {
 	for _, table := range tables {
-		if unused(dir, table) {
-			continue
-		}
 		data, err := os.ReadFile(filepath.Join(dir, table))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("list sockets: %w", err)
@@ -108,20 +105,6 @@ func eachSocket(dir string, tables []string, do func(fields []string) error) err
 		}
 	}
 	return nil
-}
-
-// unused says whether the kernel's count of this namespace's TCP sockets tells that table is empty. To list none, it
-// walks the whole machine's hash table for milliseconds.
-func unused(dir, table string) bool {
-	counts := map[string]string{"tcp": "sockstat", "tcp6": "sockstat6"}[table]
-	data, _ := os.ReadFile(filepath.Join(dir, counts)) // without a count, the table is read
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) >= 3 && f[0] == strings.ToUpper(table)+":" {
-			return f[1] == "inuse" && f[2] == "0"
-		}
-	}
-	return false
 }
 
 // parseProcAddr parses an address as /proc/net/tcp has it: words of four

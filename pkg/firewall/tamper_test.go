@@ -34,9 +34,7 @@ func TestKernelTamper(t *testing.T) {
 		Inbound:   []Entry{{Proto: unix.IPPROTO_UDP, Port: 3000}},
 	}
 	apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 443, time.Hour))
-	for range 3 { // the third only sees that nothing has changed since the first two
-		must(t, f.Verify(ctx))
-	}
+	must(t, f.Verify(ctx))
 	p, err := NewPlan(c)
 	must(t, err)
 	var deny, allow string
@@ -88,10 +86,8 @@ func TestKernelTamper(t *testing.T) {
 		if err := f.Repair(ctx); err != nil {
 			t.Errorf("%s: repair: %v", x.script, err)
 		}
-		for range 3 {
-			if err := f.Verify(ctx); err != nil {
-				t.Errorf("%s: after repair: %v", x.script, err)
-			}
+		if err := f.Verify(ctx); err != nil {
+			t.Errorf("%s: after repair: %v", x.script, err)
 		}
 	}
 	if out, err := exec.Command("nft", "list", "table", "inet", "other").CombinedOutput(); err != nil {
@@ -142,8 +138,8 @@ func TestKernelOwner(t *testing.T) {
 		apply(t, f, Config{Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}}, leaseOf(other6, unix.IPPROTO_TCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
 		fmt.Println("applied")
-		defer runtime.KeepAlive(f) // collected, its socket is closed, and with that the table has no owner
-		select {}                  // until killed
+		time.Sleep(time.Hour) // until killed; an empty select is a deadlock to the runtime, which ends the process
+		runtime.KeepAlive(f)  // collected, its socket is closed, and with that the table has no owner
 	}
 	l := newLab(t)
 	l.serve(443)

@@ -1,6 +1,10 @@
 package gateway
 
-import "strings"
+import (
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+)
 
 const (
 	maxHello     = 64 << 10 // bytes of records that a ClientHello may take
@@ -105,30 +109,29 @@ type hello struct {
 
 // parseHello reads a ClientHello's body (RFC 8446, section 4.1.2; RFC 6066, section 3).
 func parseHello(body []byte) (hello, error) {
-	c := cursor{b: body}
-	c.skip(2 + 32) // version, random
-	c.vector8()    // session
-	suites := c.vector16()
-	compression := c.vector8()
-	if c.bad || len(suites) == 0 || len(suites)%2 != 0 || len(compression) == 0 {
+	c := cryptobyte.String(body)
+	var session, suites, compression, extensions cryptobyte.String
+	if !c.Skip(2+32) || !c.ReadUint8LengthPrefixed(&session) || // behind version and random
+		!c.ReadUint16LengthPrefixed(&suites) || len(suites) == 0 || len(suites)%2 != 0 ||
+		!c.ReadUint8LengthPrefixed(&compression) || len(compression) == 0 {
 		return hello{}, refusedHello
 	}
-	if len(c.b) == 0 {
+	if c.Empty() {
 		return hello{}, refusedNoSNI
 	}
-	extensions := cursor{b: c.vector16()}
-	if c.bad || len(c.b) > 0 {
+	if !c.ReadUint16LengthPrefixed(&extensions) || !c.Empty() {
 		return hello{}, refusedHello
 	}
 	var (
 		seen  = make(map[uint16]bool)
-		names []byte
+		names cryptobyte.String
 		found hello
 	)
-	for len(extensions.b) > 0 {
-		kind, data := extensions.uint16(), extensions.vector16()
-		switch {
-		case extensions.bad, seen[kind] && kind != extensionServerName:
+	for !extensions.Empty() {
+		var kind uint16
+		var data cryptobyte.String
+		switch whole := extensions.ReadUint16(&kind) && extensions.ReadUint16LengthPrefixed(&data); {
+		case !whole, seen[kind] && kind != extensionServerName:
 			return hello{}, refusedHello
 		case seen[kind]:
 			return hello{}, refusedManySNI
@@ -147,14 +150,14 @@ func parseHello(body []byte) (hello, error) {
 	return found, err
 }
 
-func oneName(ext []byte) (string, error) {
-	c := cursor{b: ext}
-	list := cursor{b: c.vector16()}
-	kind, name := list.uint8(), list.vector16()
-	if c.bad || len(c.b) > 0 || list.bad || kind != 0 || len(name) == 0 {
+func oneName(ext cryptobyte.String) (string, error) {
+	var list, name cryptobyte.String
+	var kind uint8
+	if !ext.ReadUint16LengthPrefixed(&list) || !ext.Empty() || !list.ReadUint8(&kind) || kind != 0 ||
+		!list.ReadUint16LengthPrefixed(&name) || len(name) == 0 {
 		return "", refusedSNI
 	}
-	if len(list.b) > 0 {
+	if !list.Empty() {
 		return "", refusedManySNI
 	}
 	// RFC 6066 forbids the trailing dot, and servers disagree about it.
@@ -163,36 +166,3 @@ func oneName(ext []byte) (string, error) {
 	}
 	return "", refusedSNI
 }
-
-// cursor reads the encoding of RFC 8446, section 3. Once it runs out of bytes it is bad and yields zeros.
-type cursor struct {
-	b   []byte
-	bad bool
-}
-
-func (c *cursor) skip(n int) []byte {
-	if c.bad || n > len(c.b) {
-		c.bad, c.b = true, nil
-		return nil
-	}
-	b := c.b[:n]
-	c.b = c.b[n:]
-	return b
-}
-
-func (c *cursor) uint8() int {
-	if b := c.skip(1); b != nil {
-		return int(b[0])
-	}
-	return 0
-}
-
-func (c *cursor) uint16() uint16 {
-	if b := c.skip(2); b != nil {
-		return uint16(b[0])<<8 | uint16(b[1])
-	}
-	return 0
-}
-
-func (c *cursor) vector8() []byte  { return c.skip(c.uint8()) }
-func (c *cursor) vector16() []byte { return c.skip(int(c.uint16())) }

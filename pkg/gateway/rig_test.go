@@ -2,16 +2,11 @@ package gateway
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	"github.com/agent-init/agent-init/internal/race"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -83,7 +79,7 @@ type settings struct {
 func newRig(t testing.TB, change func(*settings)) *rig {
 	t.Helper()
 	r := &rig{t: t, listeners: map[netip.AddrPort]*net.TCPListener{}, servers: map[netip.AddrPort]string{}, served: make(chan error, 1),
-		leases: map[string]netip.Addr{}, cert: certificate(t)}
+		leases: map[string]netip.Addr{}, cert: issuer.New("nobody's", nil).Issue(time.Now().Add(time.Hour), "ok.test")}
 	r.changed.L = &r.mu
 	r.policy.Store(parsePolicy(t, "ok.test", "two.test", "away.test", "tls.test:443", "*.wild.test", "!no.wild.test"))
 	for _, name := range []string{"ok.test", "two.test", "tls.test", "no.wild.test", "a.wild.test", "evil.test"} {
@@ -239,18 +235,6 @@ func (r *rig) server(to netip.AddrPort, fn func(*net.TCPConn)) {
 	serve(l, fn)
 }
 
-// serveOn is server for TLS, with a listener on addr.
-func (r *rig) serveOn(addr string, fn func(*net.TCPConn)) {
-	l, err := net.Listen("tcp4", addr)
-	if err != nil {
-		r.t.Error(err)
-		return
-	}
-	r.t.Cleanup(func() { l.Close() })
-	r.behind(siteTLS, l)
-	serve(l, fn)
-}
-
 func serve(l net.Listener, fn func(*net.TCPConn)) {
 	go func() {
 		for {
@@ -344,20 +328,6 @@ func wantReason(t testing.TB, e audit.Event, v audit.Verdict, reason string) {
 	if e.Verdict != v || !strings.HasPrefix(e.Reason, reason) {
 		t.Errorf("recorded %+v, want %s: %s", e, v, reason)
 	}
-}
-
-func certificate(t testing.TB) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"ok.test"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // insecure is a client's configuration that trusts the rig's certificate, like

@@ -1,9 +1,8 @@
 package resolver
 
 import (
-	"hash/maphash"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -11,57 +10,50 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// pairTime is how long the second question of a look-up may come behind the first.
-const pairTime = 2 * time.Second
+const (
+	pairTime = 2 * time.Second // how long the second question of a look-up may come behind the first
+	maxPairs = 1024            // names that are kept
+)
 
-// pairs tells the second question of a look-up from the first: programs ask for A and AAAA of a name. It is a table
-// without locks, of a fixed size. A name may push out another one: then both questions count.
+// pairs tells the second question of a look-up from the first: programs ask for A and AAAA of a name. Of too many names
+// all are forgotten: then both questions count.
 type pairs struct {
 	window time.Duration
-	seed   maphash.Seed
-	epoch  time.Time
-	slots  [1024]atomic.Uint64 // see first
+	mu     sync.Mutex
+	asked  map[string]pair
 }
 
-func newPairs() *pairs { return &pairs{window: pairTime, seed: maphash.MakeSeed(), epoch: time.Now()} }
+// pair is what waits for a question of the other type.
+type pair struct {
+	qtype   uint16
+	waiting int // questions
+	last    time.Time
+}
 
-// The parts of a slot: a tag of the name in the upper half, how many questions wait for one of the other type, whether
-// they are for AAAA, and when the last one came, in hundredths of a second.
-const (
-	pairOne   = 1 << 24
-	pairCount = 0xff << 24
-	pairSix   = 1 << 23
-	pairClock = pairSix - 1
-)
+func newPairs() *pairs { return &pairs{window: pairTime, asked: map[string]pair{}} }
 
 // first says whether a question begins a look-up. All but A and AAAA do.
 func (p *pairs) first(q question, now time.Time) bool {
 	if q.qtype != dns.TypeA && q.qtype != dns.TypeAAAA {
 		return true
 	}
-	h := maphash.String(p.seed, q.name)
-	slot, tag := &p.slots[h%uint64(len(p.slots))], h>>32<<32
-	clock := uint64(now.Sub(p.epoch)/(10*time.Millisecond)) & pairClock
-	kind := uint64(0)
-	if q.qtype == dns.TypeAAAA {
-		kind = pairSix
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.asked[q.name]
+	if now.Sub(w.last) >= p.window {
+		w.waiting = 0
 	}
-	for {
-		old := slot.Load()
-		age := time.Duration((clock-old)&pairClock) * 10 * time.Millisecond
-		waiting := old & pairCount
-		if old>>32<<32 != tag || age >= p.window {
-			waiting = 0
-		}
-		begins := waiting == 0 || old&pairSix == kind
-		next := tag | min(waiting+pairOne, pairCount) | kind | clock
-		if !begins {
-			next = old - pairOne
-		}
-		if slot.CompareAndSwap(old, next) {
-			return begins
-		}
+	begins := w.waiting == 0 || w.qtype == q.qtype
+	if begins {
+		w = pair{q.qtype, w.waiting + 1, now}
+	} else {
+		w.waiting--
 	}
+	if len(p.asked) >= maxPairs {
+		clear(p.asked)
+	}
+	p.asked[q.name] = w
+	return begins
 }
 
 // A look-up is one line in the log: what came of A and AAAA of a name is told together.

@@ -3,15 +3,10 @@ package resolver
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,6 +17,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -287,23 +283,8 @@ func TestFreshSocketAndIdentifier(t *testing.T) {
 }
 
 func TestDNSOverTLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"dns.example"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	ca := issuer.New("test authority", nil)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ca.Issue(time.Now().Add(time.Hour), "dns.example")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +303,7 @@ func TestDNSOverTLS(t *testing.T) {
 		good bool
 	}{{"dns.example", true}, {"other.example", false}} {
 		u := newUpstreams([]policy.Upstream{{Addr: addr, TLSName: tt.name}}, sourcePorts{})
-		u.servers[0].tls.RootCAs = roots
+		u.servers[0].tls.RootCAs = ca.Pool()
 		m, err := u.exchange(t.Context(), question{"ok.test", dns.TypeA})
 		if tt.good != (err == nil) || tt.good && len(m.Answer) != 1 {
 			t.Errorf("certificate for %s: %v, %v", tt.name, m, err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -88,41 +87,14 @@ func farSide(master int) protocol.TTY {
 
 func (w *window) run() {
 	defer w.finish()
-	// Large outputs are taken off this goroutine: the program waits for who empties its terminal, and not for who looks
-	// at what was in there. What is in between is bounded; small outputs don't take this way.
-	full, free := make(chan []byte, aheadOfModel), make(chan []byte, aheadOfModel)
-	var behind atomic.Int32 // pieces that were handed over and are not done
-	var model sync.WaitGroup
-	model.Go(func() {
-		for b := range full {
-			w.output(b)
-			behind.Add(-1)
-			select {
-			case free <- b[:cap(b)]:
-			default:
-			}
-		}
-	})
-	defer model.Wait()
-	defer close(full)
 	w.buf = make([]byte, readAtOnce)
 	for {
 		n, err := w.read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			n = w.rest()
 		}
-		switch {
-		case n == 0:
-		case n < readMuch && behind.Load() == 0:
+		if n > 0 {
 			w.output(w.buf[:n])
-		default:
-			behind.Add(1)
-			full <- w.buf[:n]
-			select {
-			case w.buf = <-free:
-			default:
-				w.buf = make([]byte, readAtOnce)
-			}
 		}
 		if err == nil {
 			continue
@@ -137,10 +109,7 @@ func (w *window) run() {
 
 const (
 	readAtOnce = 64 << 10
-	readMuch   = 16 << 10
-
-	aheadOfModel = 4 // pieces that may wait for it
-	reopen       = 20 * time.Millisecond
+	reopen     = 20 * time.Millisecond
 )
 
 // read waits for output, and takes what is there: the kernel gives out 4 KiB at a time at most.

@@ -197,29 +197,3 @@ func TestKernelScannerSeesOneUser(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkKernelOwner(b *testing.B) {
-	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
-	f := finder(b)
-	b.Run("find", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := f.Find(unix.IPPROTO_UDP, at, netip.AddrPort{}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	found, err := f.Find(unix.IPPROTO_UDP, at, netip.AddrPort{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("scan", func(b *testing.B) {
-		for b.Loop() {
-			scan(1, func(inode uint32, _ holder) bool { return inode != found.Inode })
-		}
-	})
-}

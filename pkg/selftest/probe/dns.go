@@ -189,7 +189,7 @@ func reachOnce(ctx context.Context, r *net.Resolver, t selftest.Target, timeout 
 	if err != nil || !t.TLS {
 		return host, err
 	}
-	tc := tls.Client(conn, verified(t.Name))
+	tc := tls.Client(conn, &tls.Config{ServerName: t.Name})
 	if err := tc.HandshakeContext(ctx); err != nil {
 		return host, err
 	}

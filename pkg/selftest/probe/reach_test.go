@@ -1,14 +1,8 @@
 package probe
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -19,54 +13,30 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/agent-init/agent-init/internal/lab/issuer"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // authority is a CA of the test's own.
 type authority struct {
+	*issuer.Issuer
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
 }
 
 func newAuthority(t *testing.T) authority { return authorityOf(t, "test CA", nil) }
 
 // authorityOf is one of that name, signed by another or, if that is nil, by itself.
-func authorityOf(t *testing.T, name string, by *authority) authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Hour)}
+func authorityOf(_ *testing.T, name string, by *authority) authority {
 	if by == nil {
-		by = &authority{tmpl, key}
+		by = &authority{}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, by.cert, &key.PublicKey, by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{cert, key}
+	ca := issuer.New(name, by.Issuer)
+	return authority{ca, ca.Cert}
 }
 
 // issue makes a server certificate for name that ends at notAfter.
-func (ca authority) issue(t *testing.T, name string, notAfter time.Time) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotBefore: time.Now().Add(-48 * time.Hour),
-		NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, &key.PublicKey, ca.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+func (ca authority) issue(_ *testing.T, name string, notAfter time.Time) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{ca.Issue(notAfter, name)}}
 }
 
 // env writes the CA where a child of any uid can read it, and returns the
@@ -82,7 +52,7 @@ func (ca authority) env(t *testing.T) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o644); err != nil {
+	if err := os.WriteFile(file, ca.PEM(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return "SSL_CERT_FILE=" + file

@@ -1,10 +1,7 @@
 package probe
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -77,28 +74,6 @@ func bundleOf(all ...authority) []byte {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
 	}
 	return text
-}
-
-// TestVerifiedSigners: of many authorities, those are parsed that can have signed.
-func TestVerifiedSigners(t *testing.T) {
-	one, two := authorityOf(t, "first", nil), authorityOf(t, "second", nil)
-	bundle, first, second := bundleOf(one, two), one.cert, two.cert
-	want := x509.NewCertPool()
-	want.AddCert(second)
-	if got := signers([]*x509.Certificate{second}, bundle); !got.Equal(want) {
-		t.Error("another one can have signed")
-	}
-	want.AddCert(first)
-	if got := signers([]*x509.Certificate{second, first}, bundle); !got.Equal(want) {
-		t.Error("one that can have signed is missing")
-	}
-	if err := verify(nil, requiredName); err == nil {
-		t.Error("no certificate at all is good")
-	}
-	var wrong x509.HostnameError
-	if err := verified(requiredName).VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{first}}); !errors.As(err, &wrong) {
-		t.Errorf("the certificate of another name: %v", err)
-	}
 }
 
 func must(t *testing.T, err error) {

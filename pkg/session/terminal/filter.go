@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strconv"
 	"unicode/utf8"
 )
@@ -158,16 +157,8 @@ func (f *Filter) whole(dst []byte) []byte {
 
 // harmless is the length of what b begins with that passes as it is: text, and the controls of permitC0.
 func harmless(b []byte) int {
-	const highs, blanks = 0x8080808080808080, 0x2020202020202020
 	for i := 0; ; {
-		for ; i+8 <= len(b); i += 8 { // eight bytes at a time: all printable ASCII, or DEL
-			if word := binary.LittleEndian.Uint64(b[i:]); (word|(word-blanks)&^word)&highs != 0 {
-				break
-			}
-		}
-		for i < len(b) && b[i]-' ' < 0x60 {
-			i++
-		}
+		i += printable(b[i:])
 		if i == len(b) {
 			return i
 		}

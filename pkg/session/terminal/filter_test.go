@@ -354,23 +354,3 @@ func FuzzFilter(f *testing.F) {
 		compare(t, "what passes", raw, filtered)
 	})
 }
-
-func BenchmarkFilter(b *testing.B) {
-	text := []byte(strings.Repeat("some text of a usual length, with \x1b[1mbold\x1b[m words and ünïcödé\r\n", 1000))
-	f := all
-	var out []byte
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		out = f.Write(out[:0], text)
-	}
-}
-
-func BenchmarkFilterPlain(b *testing.B) {
-	f := all
-	var out []byte
-	in := text()
-	b.SetBytes(int64(len(in)))
-	for b.Loop() {
-		out = f.Write(out[:0], in)
-	}
-}

@@ -119,24 +119,10 @@ var sequences = map[string]sequence{
 	"t":  {may: permitWindow, do: func(t *Terminal, p *params) { t.window(p) }},
 }
 
-// bare are the sequences of a final byte alone: those that there are most of.
-var bare = func() (all [128]sequence) {
-	for name, q := range sequences {
-		if len(name) == 1 {
-			all[name[0]] = q
-		}
-	}
-	return all
-}()
-
 // permitCSI reports whether the control sequence that was read may pass. It leaves in it what may.
 func (s *scanner) permitCSI() (ok bool) {
-	q := &bare[s.b&0x7f]
-	if s.private != 0 || s.inter != 0 {
-		var key [3]byte
-		found := sequences[string(append(appendSet(appendSet(key[:0], s.private), s.inter), s.b))]
-		q = &found
-	}
+	var key [3]byte
+	q := sequences[string(append(appendSet(appendSet(key[:0], s.private), s.inter), s.b))]
 	if s.do, s.asks = q.do, false; q.may == nil {
 		return q.do != nil
 	}

@@ -13,7 +13,6 @@ import (
 )
 
 func (n *Backend) Seal(sealed plan.Plan) error {
-	n.proved = [2]uint32{}
 	live, same, err := n.claim()
 	if err != nil || same && drops(live, sealed) {
 		return nfnetlink.Explain("seal", err)
@@ -74,7 +73,6 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string)
 // Apply: the order keeps every moment closed: new sets are
 // filled while rules still use the old ones, and one transaction swaps.
 func (n *Backend) Apply(p, sealed plan.Plan) error {
-	n.proved = [2]uint32{}
 	want, err := wanted(p)
 	if err != nil { // before anything is queued
 		return err
@@ -211,17 +209,8 @@ func nftChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 	return out
 }
 
-// Verify compares what the kernel holds with p, of which Apply was told last. It may leave that out where nothing has changed
-// in this network namespace since the last two comparisons: one alone may have begun while a change was being made, which
-// has its number before it counts (nf_tables_api.c, nf_tables_commit).
+// Verify compares what the kernel holds with p, of which Apply was told last.
 func (n *Backend) Verify(p plan.Plan) error {
-	now, err := n.read.generation()
-	if err != nil { // a kernel that doesn't say
-		now = 0
-	}
-	if now != 0 && n.proved == [2]uint32{now, now} {
-		return nil
-	}
 	live, err := n.read.table()
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
@@ -233,10 +222,6 @@ func (n *Backend) Verify(p plan.Plan) error {
 	diffs, err := n.differences(live, p, want)
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
-	}
-	n.proved = [2]uint32{n.proved[1], now}
-	if len(diffs) > 0 {
-		n.proved = [2]uint32{}
 	}
 	return diffs.Err()
 }

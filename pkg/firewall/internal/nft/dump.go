@@ -65,15 +65,6 @@ func (r *reader) table() (*liveTable, error) {
 	return t, nil
 }
 
-// generation is the number of the last change of any table in this network namespace, which is never 0.
-func (r *reader) generation() (n uint32, err error) {
-	err = r.Stream(get(unix.NFT_MSG_GETGEN, 0, nil), func(m nfnetlink.Attrs) error {
-		n = m.Uint32(unix.NFTA_GEN_ID)
-		return nil
-	})
-	return n, err
-}
-
 func (t *liveTable) readChain(m nfnetlink.Attrs) error {
 	name := m.String(unix.NFTA_CHAIN_NAME)
 	t.hooks[name], t.rules[name] = "", nil

@@ -34,8 +34,6 @@ type Backend struct {
 	read  reader
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
-
-	proved [2]uint32 // the generations at which the last comparisons began, which found no difference
 }
 
 // Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. It
@@ -88,7 +86,6 @@ func (n *Backend) probe() error {
 	if err != nil {
 		return err
 	}
-	p.Samples() // a rule takes the kernel some 20 µs
 	for i := range p.Chains {
 		p.Chains[i].Hook = ""
 	}

@@ -238,21 +238,6 @@ func Probe(prefix string, reduced bool) (Plan, error) {
 	return p, err
 }
 
-// Samples leaves those rules of p that have something which none before them has. What is jumped to may be without rules then.
-func (p *Plan) Samples() {
-	seen := map[string]bool{}
-	for i := range p.Chains {
-		p.Chains[i].Rules = slices.DeleteFunc(p.Chains[i].Rules, func(r Rule) bool {
-			had := true
-			for _, kind := range r.kinds() {
-				had = had && seen[kind]
-				seen[kind] = true
-			}
-			return had
-		})
-	}
-}
-
 // boxesOf returns the boxes of entries. Only with wild may protocol and port be 0.
 func boxesOf(entries []Entry, wild bool) ([]Box, error) {
 	var out []Box

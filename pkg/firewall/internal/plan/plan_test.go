@@ -103,15 +103,3 @@ func TestLastAddr(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkNewPlan10000(b *testing.B) {
-	c := Config{GuardUID: 1, GuardGID: 1}
-	for i := range 10000 {
-		c.Allow = append(c.Allow, Entry{single(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), 6, 443})
-	}
-	for b.Loop() {
-		if _, err := New(c); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -50,28 +50,6 @@ func (r Rule) String() string {
 	return strings.Join(append(words, r.Verdict.String()), " ")
 }
 
-// kinds are what a rule is made of, numbers and addresses aside: a kernel that takes a kind with one takes it with another.
-func (r Rule) kinds() []string {
-	v := r.Verdict
-	if v.Do == "jump" { // one chain is like another
-		v.To = ""
-	}
-	out := []string{fmt.Sprint(v.Do, v.Text, v.Ports, v.To, v.At.Addr().Is6())}
-	for _, m := range r.Matches {
-		kind := fmt.Sprintf("%s %v %T%s", m.Field, m.Not, m.Value, m.Set)
-		switch value := m.Value.(type) {
-		case string:
-			kind += value
-		case netip.Prefix:
-			kind += fmt.Sprint(value.IsSingleIP())
-		case netip.AddrPort:
-			kind += fmt.Sprint(value.Addr().Is6())
-		}
-		out = append(out, kind)
-	}
-	return out
-}
-
 // Match is a condition on a packet: that a field has a value, or that a set has it.
 // Each backend has a row for each field, and refuses a plan with one that it has not.
 type Match struct {

@@ -39,23 +39,11 @@ const (
 	maxPayload = 64 << 10
 )
 
-// bounds are the shortest and the longest payload of each kind. A map would take a key more time.
-func bounds(k Kind) (least, most uint32, known bool) {
-	switch k {
-	case Hello:
-		return 2, maxPayload, true
-	case Input:
-		return 1, maxPayload, true
-	case Resize, Ended:
-		return 4, 4, true
-	case Switch, Ask:
-		return 1, 1, true
-	case Seen, Detach, Done:
-		return 0, 0, true
-	case Screen, Output, Traces, Window, Error, Answer:
-		return 0, maxPayload, true
-	}
-	return 0, 0, false
+// bounds are the shortest and the longest payload of each kind.
+var bounds = map[Kind]struct{ least, most uint32 }{
+	Hello: {2, maxPayload}, Input: {1, maxPayload}, Resize: {4, 4}, Switch: {1, 1}, Seen: {}, Ask: {1, 1}, Detach: {},
+	Screen: {0, maxPayload}, Output: {0, maxPayload}, Traces: {0, maxPayload}, Window: {0, maxPayload}, Ended: {4, 4},
+	Error: {0, maxPayload}, Done: {}, Answer: {0, maxPayload},
 }
 
 // ErrMalformed is of what is no frame.
@@ -95,8 +83,8 @@ func (f *Reader) Next() (Kind, []byte, error) {
 	head, err := f.in.Peek(headerSize)
 	if err == nil {
 		k, n := Kind(head[0]), binary.BigEndian.Uint32(head[1:])
-		least, most, known := bounds(k)
-		if !known || (k >= 'a') != f.FromServer || n < least || n > most {
+		bound, known := bounds[k]
+		if !known || (k >= 'a') != f.FromServer || n < bound.least || n > bound.most {
 			return 0, nil, ErrMalformed
 		}
 		var all []byte
