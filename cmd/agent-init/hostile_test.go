@@ -19,7 +19,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/run.go: bringUp":          "up, which starts a keeper: that keeper's word",
 	"internal/state/dir.go: Read":             "anybody: root's files, by the keeper",
 	"pkg/audit/chain.go: linkOf":              "the keeper: the end of its own log; a command: the log",
-	"pkg/audit/chain.go: noteIn":              "the keeper and a command: what the keeper has noted of its log",
+	"pkg/audit/chain.go: readNote":            "the keeper and a command: what the keeper has noted of its log",
 	"pkg/control/control.go: parseRequest":    "the keeper: requests of root's; the guard: the agent's",
 	"pkg/privdrop/privdrop.go: UnmarshalJSON": "the stage: the keeper's order",
 

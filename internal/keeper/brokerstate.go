@@ -30,7 +30,8 @@ func routesOf(p *policy.Policy, c *credentials, before []state.Route) (out []sta
 	}
 	for _, name := range p.AbsentRoutes {
 		s := counted(name)
-		s.Present, s.Why, s.To, s.Source, s.Fault, s.Fingerprint = false, c.absence(name), c.leadsTo(name), "", "", ""
+		s.Present, s.Source, s.Fault, s.Fingerprint = false, "", "", ""
+		s.Why, s.To = c.absence(name)
 		if u, err := url.Parse(s.To); err == nil {
 			s.ByName = len(p.Ports(u.Hostname())) > 0
 		}

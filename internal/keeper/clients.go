@@ -60,9 +60,7 @@ func (k *brokerKeeper) publishVariables(gid uint32) error {
 	}
 	err := k.writeFor(gid, state.BrokerFile, fill)
 	if err == nil && given {
-		if err = replace(k.config.EnvFile, fill); err != nil {
-			return fault.New(fault.Usage, "mount a directory there that agent-init may write", "write --env-file: %w", err)
-		}
+		return writeBeside(k.config.EnvFile, "--env-file", fill)
 	}
 	return err
 }
@@ -89,8 +87,8 @@ func (k *brokerKeeper) publishFiles(gid uint32) error {
 		var err error
 		if k.config.EnvFile == "" {
 			err = k.writeFor(gid, name, fill)
-		} else if err = replace(filepath.Join(k.clientDir(), name), fill); err != nil {
-			err = fault.New(fault.Usage, "mount a directory there that agent-init may write", "write beside --env-file: %w", err)
+		} else {
+			err = writeBeside(filepath.Join(k.clientDir(), name), "beside --env-file", fill)
 		}
 		if err != nil {
 			return err
@@ -141,15 +139,23 @@ func (k *brokerKeeper) clientDir() string {
 	return string(k.dir)
 }
 
-// replace writes a file in a directory that others may write, too: what they have put there is replaced, and not written
-// to. Any user may read it, since nobody knows whose the agent in the container beside this one is.
-func replace(file string, fill func(io.Writer) error) error {
+// writeBeside writes --env-file, or a file beside it. Any user may read it, since nobody knows whose the agent in the
+// container beside this one is.
+func writeBeside(file, which string, fill func(io.Writer) error) error {
+	if err := replace(file, 0o644, func(temp *os.File) error { return fill(temp) }); err != nil {
+		return fault.New(fault.Usage, "mount a directory there that agent-init may write", "write %s: %w", which, err)
+	}
+	return nil
+}
+
+// replace writes a file where others may write, too: what they have put there is replaced, and not written to.
+func replace(file string, mode os.FileMode, fill func(temp *os.File) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(file), ".agent-init-*")
 	if err != nil {
 		return err
 	}
 	err = fill(temp)
-	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err == nil {
+	if err = errors.Join(err, temp.Chmod(mode), temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), file)
 	}
 	if err != nil {

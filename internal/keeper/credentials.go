@@ -166,11 +166,8 @@ func (c *credentials) take(r route.Route, found credential, bad error) (why stri
 	switch {
 	case why == "" && bad == nil:
 		c.held[at] = found
-	case had && bad != nil:
-		old.fault = bad.Error()
-		c.held[at] = old
 	case had:
-		old.fault = why
+		old.fault = cmp.Or(why, fmt.Sprint(bad))
 		c.held[at] = old
 	default:
 		return why, bad
@@ -181,36 +178,29 @@ func (c *credentials) take(r route.Route, found credential, bad error) (why stri
 // read reads the first credential that is there, nil if none is.
 func (c *credentials) read(r route.Route) (credential, error) {
 	for _, s := range r.Credential {
-		if s.Login != "" {
-			data, err := policy.ReadLogin(s.Login, c.hidden)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
+		var data []byte
+		var err error
+		switch value := c.environ[s.Env]; {
+		case s.Login != "":
+			data, err = policy.ReadLogin(s.Login, c.hidden)
+		case s.File != "":
+			data, err = policy.ReadSecret(s.File, c.hidden)
+		case value == "":
+			err = fs.ErrNotExist
+		case c.shown[s.Env] != "":
+			err = fmt.Errorf("the variable %s is one of the container's, so the agent has it, too: use a file", s.Env)
+		default:
+			if bad := policy.CheckSecret([]byte(value)); bad != "" {
+				err = fmt.Errorf("the variable %s: %s", s.Env, bad)
 			}
-			if err != nil {
-				return credential{}, err
-			}
+			data = []byte(value)
+		}
+		if err == nil {
 			return credential{secret: kept(data), source: s.String(), login: s.Login}, nil
 		}
-		if s.File == "" {
-			if value := c.environ[s.Env]; value != "" {
-				if c.shown[s.Env] != "" {
-					return credential{}, fmt.Errorf("the variable %s is one of the container's, so the agent has it, too: use a file", s.Env)
-				}
-				if bad := policy.CheckSecret([]byte(value)); bad != "" {
-					return credential{}, fmt.Errorf("the variable %s: %s", s.Env, bad)
-				}
-				return credential{secret: kept([]byte(value)), source: s.String()}, nil
-			}
-			continue
-		}
-		data, err := policy.ReadSecret(s.File, c.hidden)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
 			return credential{}, err
 		}
-		return credential{secret: kept(data), source: s.String()}, nil
 	}
 	return credential{}, nil
 }
@@ -230,18 +220,11 @@ func (c *credentials) of(r route.Route) credential {
 	return c.held[places(r)]
 }
 
-// absence is why a route is absent.
-func (c *credentials) absence(name string) string {
+// absence is why a route is absent, and where it would lead.
+func (c *credentials) absence(name string) (why, to string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.why[name]
-}
-
-// leadsTo is where a route would lead.
-func (c *credentials) leadsTo(name string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.to[name]
+	return c.why[name], c.to[name]
 }
 
 // settling is how long what is new must stay as it is before it is taken: it may be half written.

@@ -103,8 +103,9 @@ func TestCredentialsAbsent(t *testing.T) {
 		}
 	}
 	c.without(hindrance{why: "there is no broker"})
-	if names, wrong := c.absent([]policy.PlacedRoute{{Route: route.Route{Name: "b", Optional: true, Keyless: true}}}); len(wrong) > 0 || len(names) != 1 || c.absence("b") != "there is no broker" {
-		t.Errorf("without a broker: %v, %v, %q", names, wrong, c.absence("b"))
+	names, wrong := c.absent([]policy.PlacedRoute{{Route: route.Route{Name: "b", Optional: true, Keyless: true}}})
+	if why, _ := c.absence("b"); len(wrong) > 0 || len(names) != 1 || why != "there is no broker" {
+		t.Errorf("without a broker: %v, %v, %q", names, wrong, why)
 	}
 }
 

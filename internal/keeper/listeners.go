@@ -96,11 +96,11 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 	for range 32 {
 		var l, g net.Listener
 		var u net.PacketConn
-		if l, err = listenOnFree(ctx, lc, host, family); err != nil {
+		if l, err = listenByNumber(ctx, lc, host, family, 0); err != nil {
 			continue
 		}
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err == nil {
-			if g, err = listenOnFree(ctx, lc, host, family); err == nil {
+			if g, err = listenByNumber(ctx, lc, host, family, 0); err == nil {
 				return portOf(l), portOf(g), s.take(u, l, g)
 			}
 			u.Close()
@@ -135,16 +135,9 @@ func openBrokerSockets(ctx context.Context, hosts ...string) (*brokerSockets, er
 		s, lc := &brokerSockets{}, plainTCP()
 		var open []io.Closer
 		err = on(func(host, family string) error {
-			if s.port == 0 {
-				l, err := listenOnFree(ctx, lc, host, family)
-				if err == nil {
-					s.port, open = portOf(l), append(open, l)
-				}
-				return err
-			}
-			l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, strconv.Itoa(int(s.port))))
+			l, err := listenByNumber(ctx, lc, host, family, s.port)
 			if err == nil {
-				open = append(open, l)
+				s.port, open = portOf(l), append(open, l)
 			}
 			return err
 		})
@@ -180,12 +173,12 @@ func (s *lent) take(sockets ...io.Closer) error {
 	return errors.Join(errs...)
 }
 
-// listenOnFree listens on a free port, by its number: a socket keeps a port that it asked for by number when it stops
-// listening, and no other (tcp_set_state in net/ipv4/tcp.c).
-func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string) (net.Listener, error) {
-	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0"))
-	if err != nil {
-		return nil, err
+// listenByNumber listens on a port, or a free one in the place of 0, by its number: a socket keeps a port that it asked
+// for by number when it stops listening, and no other (tcp_set_state in net/ipv4/tcp.c).
+func listenByNumber(ctx context.Context, lc *net.ListenConfig, host, family string, port uint16) (net.Listener, error) {
+	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, strconv.Itoa(int(port))))
+	if err != nil || port != 0 {
+		return l, err
 	}
 	addr := l.Addr().String()
 	l.Close()

@@ -104,16 +104,10 @@ func replaceLogin(link string, data []byte) error {
 		return err
 	}
 	defer dir.Close()
-	temp, err := os.CreateTemp(dir.Name(), ".login-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
+	if err := replace(path, 0o600, func(temp *os.File) error {
+		_, err := temp.Write(data)
+		return errors.Join(err, temp.Sync())
+	}); err != nil {
 		return err
 	}
 	return dir.Sync()

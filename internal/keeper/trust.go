@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -124,10 +123,7 @@ func (t *trust) writeOne(name string, fill func(io.Writer) error) error {
 	if t.of.config.EnvFile == "" {
 		return t.of.dir.WriteWith(name, 0o644, fill)
 	}
-	if err := replace(filepath.Join(t.of.clientDir(), name), fill); err != nil {
-		return fault.New(fault.Usage, "mount a directory there that agent-init may write", "write beside --env-file: %w", err)
-	}
-	return nil
+	return writeBeside(filepath.Join(t.of.clientDir(), name), "beside --env-file", fill)
 }
 
 // readNamed reads what variables named that the container or the policy sets, if it is not in trustFile anyhow. A file that is not root's is not read: who writes it could have any file read.

@@ -76,7 +76,7 @@ func (l *Log) resume() error {
 	if err != nil {
 		return err
 	}
-	n, err := readNote(l.dir)
+	n, err := readNote(OpenFile(l.dir, HeadName, unix.O_RDONLY, 0))
 	if missing := errors.Is(err, unix.ENOENT); err != nil && (!missing || last.Prev != "") {
 		l.found = fmt.Sprintf("what its last line was is not known any more: %v", err)
 	}
@@ -205,17 +205,12 @@ func (l *Log) closeNote() {
 	l.noted = nil
 }
 
-// readNote reads the note in a directory of OpenDir's.
-func readNote(dir *os.File) (note, error) {
-	f, err := OpenFile(dir, HeadName, unix.O_RDONLY, 0)
+// readNote reads the note in a file that was opened, and closes it.
+func readNote(f *os.File, err error) (n note, _ error) {
 	if err != nil {
-		return note{}, err
+		return n, err
 	}
 	defer f.Close()
-	return noteIn(f)
-}
-
-func noteIn(f *os.File) (n note, err error) {
 	text := make([]byte, noteSize)
 	size, _ := io.ReadFull(f, text)
 	err = json.Unmarshal(text[:size], &n)

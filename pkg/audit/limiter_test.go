@@ -260,13 +260,6 @@ func TestLimiterRun(t *testing.T) {
 	}
 }
 
-func BenchmarkLimiterFlood(b *testing.B) {
-	l := NewLimiter(Discard)
-	for i := 0; b.Loop(); i++ {
-		l.Record(Event{Kind: DNS, Verdict: Deny, Name: fmt.Sprint(i)})
-	}
-}
-
 // The bytes of connections that have no line of their own are in the lines that
 // stand for them.
 func TestLimiterKeepsBytes(t *testing.T) {

@@ -73,12 +73,7 @@ func Verify(path string, noted bool, known ...Head) (Verification, error) {
 }
 
 func noteAt(path string) (note, error) {
-	f, err := os.Open(filepath.Join(filepath.Dir(path), HeadName))
-	if err != nil {
-		return note{}, err
-	}
-	defer f.Close()
-	return noteIn(f)
+	return readNote(os.Open(filepath.Join(filepath.Dir(path), HeadName)))
 }
 
 const (

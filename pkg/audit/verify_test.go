@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // logOf writes a log of n lines, in three files, and returns its directory.
@@ -346,26 +343,4 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("%d findings, %v", len(v.Findings), err)
 		}
 	})
-}
-
-func BenchmarkLog(b *testing.B) {
-	l, err := Open(Options{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	begun := processor(b)
-	for b.Loop() {
-		l.Write(Event{Kind: DNS, Verdict: Deny, Name: "evil.example", Proto: "udp", Reason: "not in the allowlist"})
-	}
-	b.ReportMetric(float64(processor(b)-begun)/float64(b.N), "cpu-ns/op") // whatever else the machine does
-}
-
-// processor is the time that this process has had.
-func processor(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -25,15 +24,11 @@ const longestHold = 30 * time.Second
 func (ps *parser) approvalKeys() []key {
 	a := &ps.settings.Approvals
 	return []key{
-		{name: "secret", read: setting(ps, &a.Secret, func(_, text string) (string, string) {
-			path, isFile := strings.CutPrefix(text, "file:")
+		{name: "secret", read: setting(ps, &a.Secret, func(key, text string) (string, string) {
 			if text == none {
 				return "", ""
 			}
-			if !isFile || !filepath.IsAbs(path) {
-				return "", "the secret of approvals is file:/PATH"
-			}
-			return path, ""
+			return pathOf("the secret of approvals")(key, text)
 		})},
 		{name: "directory", read: setting(ps, &a.Directory, func(_, text string) (string, string) {
 			if text == none {

@@ -88,7 +88,7 @@ func routeName(s string) string {
 // routeKeys are the words of a route. A row more, and its line in policy.schema.json, is a word more.
 func (ps *parser) routeKeys(w *written) []key {
 	return []key{
-		{name: "api", read: setting(ps, &w.api, api)},
+		{name: "api", read: setting(ps, &w.api, oneOf(route.APIs()...))},
 		{name: "to", read: setting(ps, &w.to, text)},
 		{name: "resource", read: setting(ps, &w.resource, label)},
 		{name: "region", read: setting(ps, &w.region, label)},
@@ -110,8 +110,8 @@ func (ps *parser) routeKeys(w *written) []key {
 		{name: "models", read: some(ps, list(ps, &w.Models, model))},
 		{name: "fields", read: list(ps, &w.Fields, word("a field is one name of the body's first level"))},
 		{name: "limits", keys: []key{
-			{name: "requests_per_minute", read: setting(ps, &w.Limits.RequestsPerMinute, number(1_000_000))},
-			{name: "tokens_per_day", read: setting(ps, &w.Limits.TokensPerDay, tokens)},
+			{name: "requests_per_minute", read: setting(ps, &w.Limits.RequestsPerMinute, number(1, 1_000_000))},
+			{name: "tokens_per_day", read: setting(ps, &w.Limits.TokensPerDay, number[int64](1, 1_000_000_000_000))},
 		}},
 		{name: "tenant", read: oneOrMore(list(ps, &w.tenant, word("a tenant is the id of an organisation")))},
 		{name: "git", read: setting(ps, &w.git, readOrWrite)},

@@ -28,13 +28,6 @@ func only(s, chars string) bool { return s != "" && strings.Trim(s, chars) == ""
 
 func text(_, s string) (string, string) { return s, "" }
 
-func api(key, s string) (string, string) {
-	if apis, last := route.APIs(), len(route.APIs())-1; !slices.Contains(apis, s) {
-		return "", key + " is " + strings.Join(apis[:last], ", ") + " or " + apis[last]
-	}
-	return s, ""
-}
-
 func label(key, s string) (string, string) {
 	if !only(s, lower+"0123456789-") || len(s) > maxLabel {
 		return "", key + " is one label of a name, in lower case"
@@ -133,15 +126,6 @@ func model(s string) (string, *fault) {
 		return "", &fault{0, s, "a model is a name, in which * stands for any text, as in gpt-5*", ""}
 	}
 	return s, nil
-}
-
-func tokens(key, s string) (int64, string) {
-	const high = 1_000_000_000_000
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 1 || n > high {
-		return 0, key + " is a number from 1 to " + strconv.Itoa(high)
-	}
-	return n, ""
 }
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

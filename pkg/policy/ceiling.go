@@ -19,8 +19,9 @@ type Ceiling struct {
 	set      map[string]Source // which settings it fixes, and where
 	routes   []written         // what routes may be at most
 
-	entries string    // any: every one that is not denied; none: not one; "": those of the list
-	names   nameIndex // that are admitted
+	entries string             // any: every one that is not denied; none: not one; "": those of the list
+	names   index              // that are admitted
+	inside  map[string][]*Rule // the same, by each name that is theirs or above it
 	addrs   []*Rule
 	asked   index // of names, those about requests
 	order   map[*Rule]int
@@ -61,8 +62,8 @@ func (ps *parser) ceilingKeys(c *Ceiling) []key {
 
 func oneOf(words ...string) func(key, text string) (string, string) {
 	return func(key, text string) (string, string) {
-		if !slices.Contains(words, text) {
-			return "", key + " is " + strings.Join(words, " or ")
+		if last := len(words) - 1; !slices.Contains(words, text) {
+			return "", key + " is " + strings.Join(words[:last], ", ") + " or " + words[last]
 		}
 		return text, ""
 	}
@@ -107,7 +108,7 @@ func (c *Ceiling) take(ps *parser, rules []*Rule) {
 		ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: message})
 	}
 	admits := false
-	c.order = map[*Rule]int{}
+	c.order, c.inside = map[*Rule]int{}, map[string][]*Rule{}
 	for i, r := range rules {
 		switch {
 		case c.entries == "any" && (!r.Deny || r.Request != nil):
@@ -122,7 +123,10 @@ func (c *Ceiling) take(ps *parser, rules []*Rule) {
 		case r.Name == "":
 			c.addrs = append(c.addrs, r)
 		default:
-			c.names.add(r)
+			c.names.keep(r)
+			for name := r.Name; name != ""; _, name, _ = strings.Cut(name, ".") {
+				c.inside[name] = append(c.inside[name], r)
+			}
 			if r.Request != nil {
 				c.asked.keep(r)
 				c.order[r] = i
@@ -130,7 +134,6 @@ func (c *Ceiling) take(ps *parser, rules []*Rule) {
 		}
 		admits = admits || !r.Deny
 	}
-	c.names.sort()
 	if !admits && c.entries == "" && !c.rebuilt && ps.errs.list == nil {
 		ps.errs.add(Error{Source: Source{File: c.files[0]}, Message: "the ceiling admits no entry: name what may be allowed at most, or write entries: any, or entries: none"})
 	}

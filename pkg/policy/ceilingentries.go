@@ -2,55 +2,11 @@ package policy
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/pkg/route"
 )
-
-// nameIndex finds the rules about names that overlap with another, however long the lists are.
-type nameIndex struct {
-	by    index
-	below []*Rule // in the order of their names read backwards: those below a name stand together
-}
-
-func (x *nameIndex) add(r *Rule) {
-	x.by.keep(r)
-	x.below = append(x.below, r)
-}
-
-func (x *nameIndex) sort() {
-	slices.SortStableFunc(x.below, func(a, b *Rule) int { return strings.Compare(backwards(a.Name), backwards(b.Name)) })
-}
-
-// backwards is a name from its end on, with a dot behind it, so that a name begins all that are below it.
-func backwards(name string) string {
-	b := []byte(name + ".")
-	slices.Reverse(b[:len(name)])
-	return string(b)
-}
-
-// overlapping are the rules about some of the names that r is about.
-func (x *nameIndex) overlapping(r *Rule) (found []*Rule) {
-	for by := range x.by.covering(r) {
-		found = append(found, by)
-	}
-	if !r.Wildcard {
-		return found
-	}
-	start := backwards(r.Name)
-	at, _ := slices.BinarySearchFunc(x.below, start, func(by *Rule, start string) int { return strings.Compare(backwards(by.Name), start) })
-	for _, by := range x.below[at:] {
-		if !strings.HasPrefix(backwards(by.Name), start) {
-			break
-		}
-		if by.Name != r.Name || !by.Wildcard { // that covers it
-			found = append(found, by)
-		}
-	}
-	return found
-}
 
 // narrow is what a ceiling leaves of an entry, and what it took of it; nil if that is nothing.
 func (c *Ceiling) narrow(r *Rule) (left []*Rule, cut *Cut) {
@@ -68,7 +24,7 @@ func (c *Ceiling) narrow(r *Rule) (left []*Rule, cut *Cut) {
 			continue
 		}
 		if m.Ports = slices.DeleteFunc(slices.Clone(m.Ports), func(port Port) bool {
-			d := c.denies(m, port)
+			d := c.policy.denies(m, port)
 			if d != nil {
 				cut.By, cut.Why = d.Source.String(), "denied for good"
 			}
@@ -113,7 +69,12 @@ func (c *Ceiling) overlapping(r *Rule) (admitting []*Rule, near *Rule) {
 	case c.entries == "any":
 		return []*Rule{r}, nil
 	case r.Name != "":
-		all = c.names.overlapping(r)
+		all = slices.Collect(c.names.covering(r))
+		for _, top := range c.inside[r.Name] {
+			if r.Wildcard && (top.Name != r.Name || !top.Wildcard) { // that covers it
+				all = append(all, top)
+			}
+		}
 	default:
 		for _, top := range c.addrs {
 			if top.Prefix.Overlaps(r.Prefix) {
@@ -129,28 +90,6 @@ func (c *Ceiling) overlapping(r *Rule) (admitting []*Rule, near *Rule) {
 		}
 	}
 	return admitting, near
-}
-
-// denies returns the rule by which a ceiling denies all of r on a port, or nil.
-func (c *Ceiling) denies(r *Rule, port Port) *Rule {
-	switch d := &c.policy.deny; {
-	case r.Name == "":
-		return c.policy.deniedBlock(r.Prefix, port)
-	case r.Wildcard:
-		return (&index{below: d.below}).find(r.Name, port)
-	default:
-		return d.find(r.Name, port)
-	}
-}
-
-// deniedBlock returns the rule that denies all of a block, or of what is wrapped in it.
-func (p *Policy) deniedBlock(block netip.Prefix, port Port) *Rule {
-	for _, b := range append([]netip.Prefix{block}, embedded(block)...) {
-		if r := p.denyAddr.find(b, port); r != nil {
-			return r
-		}
-	}
-	return nil
 }
 
 // meet is the entry that is about what both an entry and one of a ceiling are about, and no more; nil if that is nothing.

@@ -42,19 +42,14 @@ func (w walker) ceiling(o ReadOptions) (files []File, signed Signed, err error) 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, signed, err
 	}
-	d, err := w.open(dir, true)
-	switch missing := errors.Is(err, fs.ErrNotExist); {
+	names, err := w.names(dir)
+	switch missing := names == nil; {
+	case err != nil:
+		return nil, signed, err
 	case missing && keyed:
 		return nil, signed, &FileError{dir, "it is missing, and " + ceilingKey + " is there", "put the signed ceiling there: docs/ceiling.md"}
 	case missing:
 		return nil, signed, nil
-	case err != nil:
-		return nil, signed, err
-	}
-	d.Close()
-	names, err := w.names(dir)
-	if err != nil {
-		return nil, signed, err
 	}
 	names = slices.DeleteFunc(names, func(s string) bool { return strings.HasPrefix(s, ".") }) // a volume's own links
 	if keyed {
@@ -74,14 +69,11 @@ func (w walker) ceiling(o ReadOptions) (files []File, signed Signed, err error) 
 	}
 	total := 0
 	for _, name := range names {
-		data, err := w.read(filepath.Join(dir, name))
-		if total += len(data); err == nil && total > maxTotal {
-			err = &FileError{dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
-		}
+		f, err := w.file(o.Ceiling, ceilingDir+"/"+name, &total)
 		if err != nil {
 			return nil, signed, gone(err, filepath.Join(dir, name))
 		}
-		files = append(files, File{Name: ceilingDir + "/" + name, Data: data})
+		files = append(files, f)
 	}
 	return files, signed, nil
 }

@@ -41,7 +41,7 @@ func (c *Ceiling) route(w written) (left *written, cut *Cut) {
 // undenied is for a ceiling that only denies: a route is left unless it leads to what is denied for good.
 func (c *Ceiling) undenied(w written, cut *Cut) (left *written, _ *Cut) {
 	for _, h := range w.hosts {
-		if d := c.denies(h, h.Ports[0]); d != nil {
+		if d := c.policy.denies(h, h.Ports[0]); d != nil {
 			cut.By, cut.Why = d.Source.String(), "it leads to "+h.Target()+", which is denied for good"
 			return nil, cut
 		}

@@ -55,7 +55,7 @@ func (p *Policy) Upgrades(name string, port Port) *Rule {
 		return nil
 	}
 	name, _ = p.canonical(name)
-	return p.upgrade.find(name, port)
+	return p.allow.which(name, func(r *Rule) bool { return r.Upgrade && r.has(port) })
 }
 
 // DecideAddr says whether a may be connected to on port by itself, without a name that was resolved to it.
@@ -68,7 +68,7 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 	case Loopback:
 		return Decision{Reason: reasonLoopback}
 	}
-	if r := p.deniedAddr(a, port); r != nil {
+	if r := p.deniedBlock(single(a), port); r != nil {
 		return Decision{Rule: r, Reason: reasonDenied}
 	}
 	for _, x := range []*addrIndex{&p.allowAddr, &p.hostAddr} {
@@ -85,13 +85,24 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 	return Decision{Reason: reasonUnlisted}
 }
 
-// deniedAddr returns the rule that denies a, or what is wrapped in it.
-func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
-	if p.denyAddr.groups.first == nil {
+// denies returns the rule that denies all of r on a port, or nil.
+func (p *Policy) denies(r *Rule, port Port) *Rule {
+	switch {
+	case r.Name == "":
+		return p.deniedBlock(r.Prefix, port)
+	case r.Wildcard:
+		return (&index{below: p.deny.below}).find(r.Name, port)
+	}
+	return p.denying(r.Name, port)
+}
+
+// deniedBlock returns the rule that denies all of a block, or of what is wrapped in it.
+func (p *Policy) deniedBlock(block netip.Prefix, port Port) *Rule {
+	if p.denyAddr.groups == nil {
 		return nil
 	}
-	for _, block := range append([]netip.Prefix{single(a)}, embedded(single(a))...) {
-		if r := p.denyAddr.find(block, port); r != nil {
+	for _, b := range append([]netip.Prefix{block}, embedded(block)...) {
+		if r := p.denyAddr.find(b, port); r != nil {
 			return r
 		}
 	}
@@ -152,8 +163,9 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 		if p.bound != nil && !p.allow.find(name, port).routes {
 			return !slices.Contains(agents, port)
 		}
-		return p.denying(name, port) != nil || p.deniedAddr(a, port) != nil ||
-			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(single(a), port) == nil
+		return p.denying(name, port) != nil || p.deniedBlock(single(a), port) != nil ||
+			!trusted && p.allowAddr.find(single(a), port) == nil &&
+				p.allow.which(name, func(r *Rule) bool { return r.Private && r.has(port) }) == nil
 	})
 }
 

@@ -22,15 +22,6 @@ type fault struct {
 // parseEntry reads one entry, without its comment, into r. If the entry is @NAME it returns the name of the preset, and
 // of r only Deny is set. It reads what the entry says; what is wise is checked by vet.
 func parseEntry(text string, r *Rule) (preset string, f *fault) {
-	if isName(text) {
-		r.Name = text
-		return "", nil
-	}
-	return parseAny(text, r)
-}
-
-// parseAny is parseEntry for whatever the entry is.
-func parseAny(text string, r *Rule) (preset string, f *fault) {
 	if f := invisible(text); f != nil {
 		return "", f
 	}
@@ -67,29 +58,6 @@ func parseAny(text string, r *Rule) (preset string, f *fault) {
 		return "", f
 	}
 	return "", parseFlags(text, len(text)-len(flags), r)
-}
-
-// isName says whether an entry is nothing but a name in the form in which names are compared, as most of a long list are:
-// one look at each byte tells. What is no such name may be one all the same, and is looked at in full.
-func isName(text string) bool {
-	if len(text) > maxName {
-		return false
-	}
-	begin, before := 0, byte('.') // of the label, and what stands before a byte
-	for i := range len(text) {
-		c := text[i]
-		switch {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-		case c == '-' && before != '.' && before != '-': // two of them are an internationalised name's
-		case c == '.' && before != '.' && before != '-' && i-begin <= maxLabel:
-			begin = i + 1
-		default:
-			return false
-		}
-		before = c
-	}
-	// The last label of an address, and of what clients read as one, begins with a digit.
-	return before != '.' && before != '-' && len(text)-begin <= maxLabel && text[begin] >= 'a'
 }
 
 // turned finds an entry that begins with its methods, as a request does.

@@ -8,25 +8,12 @@ import (
 	"strings"
 )
 
-// group is the rules about one name, wildcard or block, in file order: the first about the same ports.
-type group struct {
-	first *Rule // nil: there is none
-	more  []*Rule
-}
+// groups are the rules about each of many names, wildcards or blocks, in file order.
+type groups[K comparable] map[K][]*Rule
 
-func (g group) all(yield func(*Rule) bool) {
-	if g.first != nil && yield(g.first) {
-		for _, r := range g.more {
-			if !yield(r) {
-				return
-			}
-		}
-	}
-}
-
-// match returns the rule about port, or else about every port, or nil. The zero port is every port.
-func (g group) match(port Port) (all *Rule) {
-	for r := range g.all {
+// match returns the rule of a group about port, or else about every port, or nil. The zero port is every port.
+func match(group []*Rule, port Port) (all *Rule) {
+	for _, r := range group {
 		if slices.Contains(r.Ports, port) {
 			return r
 		}
@@ -37,42 +24,19 @@ func (g group) match(port Port) (all *Rule) {
 	return all
 }
 
-// groups are those about each of many names or blocks, of which few have more than one rule.
-type groups[K comparable] struct {
-	first map[K]*Rule
-	more  map[K][]*Rule
-}
-
-func (m *groups[K]) of(key K) group {
-	g := group{first: m.first[key]}
-	if len(m.more) > 0 {
-		g.more = m.more[key]
-	}
-	return g
-}
-
 // add has r in the group of a key, if none about the same ports comes before it in file order.
 func (m *groups[K]) add(key K, r *Rule) {
-	for had := range m.of(key).all {
-		if slices.Equal(had.Ports, r.Ports) {
-			return
-		}
+	if !slices.ContainsFunc((*m)[key], func(had *Rule) bool { return slices.Equal(had.Ports, r.Ports) }) {
+		m.keep(key, r)
 	}
-	m.keep(key, r)
 }
 
 // keep adds r also beside others about the same ports.
 func (m *groups[K]) keep(key K, r *Rule) {
-	switch {
-	case m.first == nil:
-		m.first = map[K]*Rule{key: r}
-	case m.first[key] == nil:
-		m.first[key] = r
-	case m.more == nil:
-		m.more = map[K][]*Rule{key: {r}}
-	default:
-		m.more[key] = append(m.more[key], r)
+	if *m == nil {
+		*m = groups[K]{}
 	}
+	(*m)[key] = append((*m)[key], r)
 }
 
 // index finds rules by name, in as many steps as the name has labels.
@@ -94,21 +58,31 @@ func (x *index) keep(r *Rule) { x.among(r).keep(r.Name, r) }
 // find returns the most specific rule about name and port, or nil.
 func (x *index) find(name string, port Port) *Rule {
 	for g := range x.groups(name) {
-		if r := g.match(port); r != nil {
+		if r := match(g, port); r != nil {
 			return r
 		}
 	}
 	return nil
 }
 
+// which returns the most specific rule about name that is so, or nil.
+func (x *index) which(name string, is func(*Rule) bool) *Rule {
+	for g := range x.groups(name) {
+		if at := slices.IndexFunc(g, is); at >= 0 {
+			return g[at]
+		}
+	}
+	return nil
+}
+
 // groups are those about name, the most specific one first.
-func (x *index) groups(name string) iter.Seq[group] {
-	return func(yield func(group) bool) {
-		if g := x.exact.of(name); g.first != nil && !yield(g) {
+func (x *index) groups(name string) iter.Seq[[]*Rule] {
+	return func(yield func([]*Rule) bool) {
+		if g := x.exact[name]; g != nil && !yield(g) {
 			return
 		}
-		for more := len(x.below.first) > 0; more; _, name, more = strings.Cut(name, ".") {
-			if g := x.below.of(name); g.first != nil && !yield(g) {
+		for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
+			if g := x.below[name]; g != nil && !yield(g) {
 				return
 			}
 		}
@@ -118,7 +92,7 @@ func (x *index) groups(name string) iter.Seq[group] {
 // first returns the most specific rule about name, on whichever port, or nil.
 func (x *index) first(name string) *Rule {
 	for g := range x.groups(name) {
-		return g.first
+		return g[0]
 	}
 	return nil
 }
@@ -126,7 +100,7 @@ func (x *index) first(name string) *Rule {
 // ports are those that any rule has for name, but for some, each once and in order.
 func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 	for g := range x.groups(name) {
-		for r := range g.all {
+		for _, r := range g {
 			for _, port := range r.Ports {
 				if !but(port) {
 					ports = append(ports, port)
@@ -161,7 +135,7 @@ func (x *addrIndex) find(p netip.Prefix, port Port) *Rule {
 			continue
 		}
 		block, _ := p.Addr().Prefix(bits)
-		if r := x.groups.of(block).match(port); r != nil {
+		if r := match(x.groups[block], port); r != nil {
 			return r
 		}
 	}

@@ -36,7 +36,7 @@ func (x *index) covering(r *Rule) iter.Seq[*Rule] {
 	}
 	return func(yield func(*Rule) bool) {
 		for g := range x.groups(r.Name) {
-			for by := range g.all {
+			for _, by := range g {
 				if !yield(by) {
 					return
 				}
@@ -282,19 +282,19 @@ func (p *Policy) contradicted(ps *parser, r *Rule) {
 	if r.Deny {
 		return
 	}
-	compare := func(is bool, others *index, word string) {
+	compare := func(is bool, other func(by *Rule) bool, word string) {
 		if !is {
 			return
 		}
-		for by := range others.covering(r) {
-			if by != r && slices.ContainsFunc(r.Ports, by.has) {
+		for by := range p.allow.covering(r) {
+			if by != r && other(by) && slices.ContainsFunc(r.Ports, by.has) {
 				ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: fmt.Sprintf("%s says %s of the same port: take one of the words out", by.cited(), word)})
 				return
 			}
 		}
 	}
-	compare(r.TLS || r.Direct, &p.carried.http, "http")
-	compare(r.HTTP || r.Direct, &p.carried.tls, "tls")
+	compare(r.TLS || r.Direct, func(by *Rule) bool { return by.HTTP }, "http")
+	compare(r.HTTP || r.Direct, func(by *Rule) bool { return by.TLS }, "tls")
 }
 
 // cited says where a rule is written, and by which preset.

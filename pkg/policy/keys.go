@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,17 +37,17 @@ func (ps *parser) keys() []key {
 		{name: "dns", keys: []key{
 			{name: "upstream", read: list(ps, &s.DNS.Upstream, upstream)},
 			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, span(time.Second, time.Hour))},
-			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1_000_000))},
+			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1, 1_000_000))},
 		}},
 		{name: "limits", keys: []key{
-			{name: "addrs_per_name", read: setting(ps, &s.Limits.AddrsPerName, number(1024))},
-			{name: "leases", read: setting(ps, &s.Limits.Leases, number(1_000_000))},
-			{name: "new_names_per_wildcard_per_minute", read: setting(ps, &s.Limits.NewNamesPerWildcardPerMinute, number(1_000_000))},
+			{name: "addrs_per_name", read: setting(ps, &s.Limits.AddrsPerName, number(1, 1024))},
+			{name: "leases", read: setting(ps, &s.Limits.Leases, number(1, 1_000_000))},
+			{name: "new_names_per_wildcard_per_minute", read: setting(ps, &s.Limits.NewNamesPerWildcardPerMinute, number(1, 1_000_000))},
 		}},
 		{name: "log", keys: []key{
 			{name: "stdout", read: setting(ps, &s.Log.Stdout, boolean)},
 			{name: "max_size", read: setting(ps, &s.Log.MaxSize, size)},
-			{name: "files", read: setting(ps, &s.Log.Files, number(1000))},
+			{name: "files", read: setting(ps, &s.Log.Files, number(1, 1000))},
 		}},
 		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
 		{name: "notify", keys: []key{
@@ -54,11 +55,11 @@ func (ps *parser) keys() []key {
 			{name: "webhook", keys: ps.webhookKeys()},
 		}},
 		{name: "approvals", keys: ps.approvalKeys()},
-		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
+		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, oneOf("pass", "refuse"))}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
-		{name: "nice", read: setting(ps, &s.Nice, niceness)},
+		{name: "nice", read: setting(ps, &s.Nice, number(0, 19))},
 	}
 }
 
@@ -132,13 +133,6 @@ func user(_, text string) (string, string) {
 	return text, ""
 }
 
-func ech(key, text string) (string, string) {
-	if text != "pass" && text != "refuse" {
-		return "", key + " is pass or refuse"
-	}
-	return text, ""
-}
-
 func boolean(key, text string) (bool, string) {
 	if text != "true" && text != "false" {
 		return false, key + " is true or false"
@@ -146,24 +140,26 @@ func boolean(key, text string) (bool, string) {
 	return text == "true", ""
 }
 
-// number reads one from 1 to high.
-func number(high int) func(key, text string) (int, string) {
-	return func(key, text string) (int, string) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > high {
-			return 0, fmt.Sprintf("%s is a number from 1 to %d", key, high)
+// number reads one from low to high.
+func number[T int | int64](low, high T) func(key, text string) (T, string) {
+	return func(key, text string) (T, string) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < int64(low) || n > int64(high) {
+			return 0, fmt.Sprintf("%s is a number from %d to %d", key, low, high)
 		}
-		return n, ""
+		return T(n), ""
 	}
 }
 
-// niceness reads one that is no privilege.
-func niceness(key, text string) (int, string) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > 19 {
-		return 0, key + " is a number from 0 to 19"
+// pathOf reads file:/PATH.
+func pathOf(what string) func(key, text string) (string, string) {
+	return func(_, text string) (string, string) {
+		path, isFile := strings.CutPrefix(text, "file:")
+		if !isFile || !filepath.IsAbs(path) {
+			return "", what + " is file:/PATH"
+		}
+		return path, ""
 	}
-	return n, ""
 }
 
 // span reads seconds, or a number with a unit.

@@ -55,7 +55,7 @@ func (p *Policy) LineFor(name string, at netip.Addr, port Port) string {
 	case at.IsValid():
 		r.Private = Classify(at) == Private && !slices.Contains(p.hosts[m.Name], at)
 	default:
-		r.Private = p.private.first(m.Name) != nil || !m.Allowed && p.ofSite(m.Name)
+		r.Private = p.allow.which(m.Name, func(r *Rule) bool { return r.Private }) != nil || !m.Allowed && p.ofSite(m.Name)
 	}
 	return p.Tried(r, at, port)
 }
@@ -102,7 +102,8 @@ func (p *Policy) Tried(r *Rule, at netip.Addr, port Port) string {
 	r.Text = r.String()
 	ps, x := newParser(nil), &p.Settings.UpstreamProxy
 	switch ps.entry(&Rule{Text: r.Text}); {
-	case ps.errs.list != nil, port.Number == dnsPort, p.brokered(r.Target(), port), at.IsValid() && p.deniedAddr(at, port) != nil:
+	case ps.errs.list != nil, port.Number == dnsPort, p.brokered(r.Target(), port),
+		at.IsValid() && p.deniedBlock(single(at), port) != nil:
 		return ""
 	case r.Name == "": // an address
 	case p.denying(r.Name, port) != nil, r.Name == Canary, Reverse(r.Name), OwnName(r.Name):

@@ -50,13 +50,7 @@ func (ps *parser) webhookKeys() []key {
 				}
 			}
 		}},
-		{name: "credential", read: setting(ps, &w.Credential, func(_, text string) (string, string) {
-			path, isFile := strings.CutPrefix(text, "file:")
-			if !isFile || !filepath.IsAbs(path) {
-				return "", "the credential of a webhook is file:/PATH"
-			}
-			return path, ""
-		})},
+		{name: "credential", read: setting(ps, &w.Credential, pathOf("the credential of a webhook"))},
 		{name: "private", read: setting(ps, &w.Private, boolean)},
 	}
 }

@@ -62,9 +62,6 @@ type Policy struct {
 	files  int
 
 	allow, deny index
-	private     index // the rules of allow that say private
-	upgrade     index // and upgrade
-	carried     carried
 	allowAddr   addrIndex
 	denyAddr    addrIndex
 	hostAddr    addrIndex // what the hosts file has for allowed names
@@ -197,21 +194,14 @@ func (p *Policy) complete(ps *parser) {
 
 // index makes the rules quick to find.
 func (p *Policy) index() {
-	p.allow.exact.first = make(map[string]*Rule, len(p.rules))
+	p.allow.exact = make(groups[string], len(p.rules))
 	for _, r := range p.rules {
 		switch {
 		case r.Name != "" && r.Deny && r.Request != nil:
 		case r.Name != "" && r.Deny:
 			p.deny.add(r)
 		case r.Name != "":
-			p.allow.add(r)
-			p.carried.add(r)
-			if r.Private {
-				p.private.add(r)
-			}
-			if r.Upgrade {
-				p.upgrade.add(r)
-			}
+			p.allow.keep(r)
 			if r.Connect {
 				p.Proxies = append(p.Proxies, r)
 			}
@@ -262,7 +252,7 @@ func (p *Policy) denyWrapped() {
 	}
 	for _, s := range p.Static { // of a site's NAT64, only single addresses are
 		if siteNAT64.Overlaps(s.Prefix) {
-			if by := p.deniedAddr(s.Prefix.Addr(), s.Port); by != nil {
+			if by := p.deniedBlock(single(s.Prefix.Addr()), s.Port); by != nil {
 				p.Denied = append(p.Denied, Static{s.Prefix, s.Port, by})
 			}
 		}
@@ -276,7 +266,7 @@ func (p *Policy) indexNames() {
 		if r.Deny {
 			continue
 		}
-		first := r.Name != "" && !r.Wildcard && p.allow.exact.first[r.Name] == r
+		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name][0] == r
 		if first && p.lookup(r.Name).Allowed {
 			p.Names = append(p.Names, r)
 		}
@@ -301,7 +291,7 @@ func (p *Policy) warn(ps *parser) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		for _, port := range p.Ports(name) {
-			if r := p.carried.inspected.find(name, port); r != nil {
+			if r := p.allow.which(name, func(r *Rule) bool { return r.Inspects() && r.has(port) }); r != nil {
 				ps.warns.add(Error{Source: r.Source, Text: name, Message: fmt.Sprintf("the hosts file has addresses for it, which are closed on port %v: "+
 					"only what DNS has answered is led to the broker", port)})
 			}
@@ -335,15 +325,7 @@ func (p *Policy) besidePlain(i route.Inspected) *Rule {
 // overruled returns a rule that denies the last port that r allows, if all of them are denied.
 func (p *Policy) overruled(r *Rule) (by *Rule) {
 	for _, port := range r.Ports {
-		switch {
-		case r.Name == "":
-			by = p.denyAddr.find(r.Prefix, port)
-		case r.Wildcard:
-			by = (&index{below: p.deny.below}).find(r.Name, port)
-		default:
-			by = p.denying(r.Name, port)
-		}
-		if by == nil {
+		if by = p.denies(r, port); by == nil {
 			return nil
 		}
 	}
@@ -370,7 +352,7 @@ func (p *Policy) Hosts(name string) []netip.Addr {
 
 // Counts returns how much is in the policy.
 func (p *Policy) Counts() Counts {
-	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below.first), Required: len(p.Required)}
+	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below), Required: len(p.Required)}
 	c.Inspected = len(p.Settings.Inspected)
 	for _, r := range p.rules {
 		switch {

@@ -132,7 +132,7 @@ func (w walker) file(dir, name string, total *int) (File, error) {
 	return File{Name: name, Data: data}, err
 }
 
-// names returns what is in a directory, in order; nothing if there is none.
+// names returns what is in a directory, in order; nil if there is none, and only then.
 func (w walker) names(dir string) ([]string, error) {
 	d, err := w.open(dir, true)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,15 +179,20 @@ func (w walker) read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	return readAll(f, path, maxFile, "64 MiB", "split or shorten the list")
+}
+
+// readAll returns all of what is not larger than most, which in words is size.
+func readAll(r io.Reader, path string, most int64, size, remedy string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		err = p.Err
 	}
 	if err != nil {
 		return nil, &FileError{path, "reading it failed: " + err.Error(), "check the file system that it is on"}
 	}
-	if len(data) > maxFile {
-		return nil, &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
+	if int64(len(data)) > most {
+		return nil, &FileError{path, "larger than " + size, remedy}
 	}
 	return data, nil
 }

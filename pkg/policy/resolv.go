@@ -121,7 +121,7 @@ func (p *Policy) Asked(name string) []string {
 // Meant are the names with entries of their own that stand for a full form.
 func (p *Policy) Meant(full string) (names []string) {
 	for name := range p.Resolv.Above(full) {
-		if p.allow.exact.first[name] != nil && p.lookup(name).Allowed && slices.Contains(p.Asked(name), full) {
+		if p.allow.exact[name] != nil && p.lookup(name).Allowed && slices.Contains(p.Asked(name), full) {
 			names = append(names, name)
 		}
 	}
@@ -164,7 +164,7 @@ func (p *Policy) deniesSome(name string) *Rule { return p.denied(name, p.deny.fi
 
 func (p *Policy) denied(name string, by func(form string) *Rule) *Rule {
 	r := p.deniedAs(name, by)
-	if r != nil || len(p.Resolv.Search) == 0 || len(p.deny.exact.first)+len(p.deny.below.first) == 0 {
+	if r != nil || len(p.Resolv.Search) == 0 || len(p.deny.exact)+len(p.deny.below) == 0 {
 		return r
 	}
 	for _, full := range p.Asked(name) {

@@ -2,11 +2,7 @@ package policy
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,62 +14,7 @@ const maxSecret = 64 << 10
 // hidden one, nobody but root may read it, either. A missing one is fs.ErrNotExist, any other error a *FileError, which
 // has nothing of the content. One newline at the end is no part of it.
 func ReadSecret(path string, hidden bool) ([]byte, error) {
-	f, err := openSecret(path, hidden)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readSecret(f, path)
-}
-
-// ReadLogin is ReadSecret of a file with a login, which is an object of JSON. What is in it, another says.
-func ReadLogin(path string, hidden bool) ([]byte, error) {
-	f, err := openSecret(path, hidden)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := readAll(f, path)
-	if err == nil && (len(data) == 0 || data[0] != '{') {
-		err = &FileError{path, "it is no login", "put the file there in which the agent's program keeps its login: .credentials.json of Claude Code, auth.json of Codex"}
-	}
-	return data, err
-}
-
-func openSecret(path string, hidden bool) (*os.File, error) {
-	f, err := walker{}.open(path, false)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
-		return nil, &FileError{path, err.Error(), "check the file system that it is on"}
-	}
-	if hidden && st.Mode&0o044 != 0 {
-		f.Close()
-		return nil, &FileError{path, fmt.Sprintf("others than root can read it (mode %04o), and the agent among them", st.Mode&0o7777),
-			"chmod 400 " + path + " (kubernetes: defaultMode: 0400; docker swarm: mode: 0400)"}
-	}
-	return f, nil
-}
-
-func readAll(r io.Reader, path string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxSecret+1))
-	if p := (*fs.PathError)(nil); errors.As(err, &p) {
-		err = p.Err
-	}
-	if err != nil {
-		return nil, &FileError{path, "reading it failed: " + err.Error(), "check the file system that it is on"}
-	}
-	if len(data) > maxSecret {
-		return nil, &FileError{path, fmt.Sprintf("larger than %d KiB", maxSecret>>10), "put the credential into it, and nothing else"}
-	}
-	return data, nil
-}
-
-func readSecret(r io.Reader, path string) ([]byte, error) {
-	data, err := readAll(r, path)
+	data, err := readHidden(path, hidden)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +23,32 @@ func readSecret(r io.Reader, path string) ([]byte, error) {
 		return nil, &FileError{path, bad, "put the credential into it, in one line, and nothing else"}
 	}
 	return data, nil
+}
+
+// ReadLogin is ReadSecret of a file with a login, which is an object of JSON. What is in it, another says.
+func ReadLogin(path string, hidden bool) ([]byte, error) {
+	data, err := readHidden(path, hidden)
+	if err == nil && (len(data) == 0 || data[0] != '{') {
+		err = &FileError{path, "it is no login", "put the file there in which the agent's program keeps its login: .credentials.json of Claude Code, auth.json of Codex"}
+	}
+	return data, err
+}
+
+func readHidden(path string, hidden bool) ([]byte, error) {
+	f, err := walker{}.open(path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, &FileError{path, err.Error(), "check the file system that it is on"}
+	}
+	if hidden && st.Mode&0o044 != 0 {
+		return nil, &FileError{path, fmt.Sprintf("others than root can read it (mode %04o), and the agent among them", st.Mode&0o7777),
+			"chmod 400 " + path + " (kubernetes: defaultMode: 0400; docker swarm: mode: 0400)"}
+	}
+	return readAll(f, path, maxSecret, "64 KiB", "put the credential into it, and nothing else")
 }
 
 // CheckSecret says why a credential can't be put into the head of a request (RFC 9110, 5.5), or "". It quotes nothing.

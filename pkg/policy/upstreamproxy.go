@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -54,20 +53,8 @@ func (ps *parser) proxyKeys() []key {
 				ps.proxyAt(n, text)
 			}
 		}},
-		{name: "credential", read: setting(ps, &x.Credential, func(_, text string) (string, string) {
-			path, isFile := strings.CutPrefix(text, "file:")
-			if !isFile || !filepath.IsAbs(path) {
-				return "", "the credential of a proxy is file:/PATH"
-			}
-			return path, ""
-		})},
-		{name: "auth", read: setting(ps, &x.Scheme, func(_, text string) (route.ProxyScheme, string) {
-			s := route.ProxyScheme(text)
-			if !slices.Contains([]route.ProxyScheme{route.Basic, route.Bearer, route.Negotiate}, s) {
-				return "", "auth is basic, bearer or negotiate"
-			}
-			return s, ""
-		})},
+		{name: "credential", read: setting(ps, &x.Credential, pathOf("the credential of a proxy"))},
+		{name: "auth", read: setting(ps, &x.Scheme, oneOf(route.Basic, route.Bearer, route.Negotiate))},
 		{name: "connect", read: setting(ps, &x.ByName, either("address", "name"))},
 		{name: "resolve", read: setting(ps, &x.Resolves, either("here", "proxy"))},
 		{name: "straight", read: list(ps, &x.Straight, straight)},

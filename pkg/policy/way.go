@@ -20,36 +20,22 @@ func (w Way) String() string {
 	return "by address"
 }
 
-// carried finds the rules that allow a name and say what its connections carry, and who looks into them.
-type carried struct {
-	inspected, tls, http, direct index
-}
-
-func (c *carried) add(r *Rule) {
-	for _, to := range []struct {
-		is bool
-		x  *index
-	}{{r.Inspects(), &c.inspected}, {r.TLS, &c.tls}, {r.HTTP, &c.http}, {r.Direct, &c.direct}} {
-		if to.is {
-			to.x.add(r)
-		}
-	}
-}
-
 // Way says how connections to name go out on port, if Decide allows them. Of several entries for a name, what the one
 // says holds for all: the strictest.
 func (p *Policy) Way(name string, port Port) Way {
 	web := port == HTTPS || port == HTTP
-	c := &p.carried
 	name, _ = p.canonical(name)
+	says := func(is func(r *Rule) bool) bool {
+		return p.allow.which(name, func(r *Rule) bool { return r.has(port) && is(r) }) != nil
+	}
 	switch {
 	case port.Proto != TCP:
 		return ByAddress
-	case c.inspected.find(name, port) != nil:
+	case says((*Rule).Inspects):
 		return Inspected
-	case c.tls.find(name, port) != nil || c.http.find(name, port) != nil:
+	case says(func(r *Rule) bool { return r.TLS || r.HTTP }):
 		return Gated
-	case web && c.direct.find(name, port) == nil:
+	case web && !says(func(r *Rule) bool { return r.Direct }):
 		return Gated
 	}
 	return ByAddress
@@ -61,7 +47,7 @@ func (p *Policy) Plain(name string, port Port) bool {
 		return port == HTTP
 	}
 	name, _ = p.canonical(name)
-	return p.carried.http.find(name, port) != nil
+	return p.allow.which(name, func(r *Rule) bool { return r.HTTP && r.has(port) }) != nil
 }
 
 // Direct returns the rule by which connections to name on port pass by the name gate, which would look into them else;
@@ -71,5 +57,5 @@ func (p *Policy) Direct(name string, port Port) *Rule {
 		return nil
 	}
 	name, _ = p.canonical(name)
-	return p.carried.direct.find(name, port)
+	return p.allow.which(name, func(r *Rule) bool { return r.Direct && r.has(port) })
 }

@@ -4,27 +4,21 @@ package route
 // and with the same key: alpha/search, by which Codex has the provider open any address, stored responses, files,
 // conversations, containers, vector stores, images, realtime, and the organization's own.
 func openai() Route {
-	return Route{
-		Name:       "openai",
-		To:         "https://api.openai.com/",
-		Credential: sources("openai", "OPENAI_API_KEY", "CODEX_API_KEY"),
-		Inject:     bearer(),
-		Headers:    openaiHeaders(),
-		Endpoints: []Endpoint{
-			post("/v1/responses", Responses),
-			post("/v1/chat/completions", Chat),
-			get("/v1/models", "client_version"),
-			get("/v1/models/*"),
-		},
-		Shape:       OpenAIShape,
-		ClientTools: openaiTools(),
-		Env:         openaiEnv("{base}/v1"),
-		TokenPrefix: "sk-",
-		// Codex first tries a WebSocket, and posts when it is refused.
-		Harmless: []Endpoint{get("/v1/responses")},
-		// https://developers.openai.com/api/docs/guides/organization-blocking
-		TenantHeader: "openai-allowed-organization-ids",
+	r := compatible("openai", "https://api.openai.com/", "OPENAI_API_KEY", "CODEX_API_KEY")
+	r.Endpoints = []Endpoint{
+		post("/v1/responses", Responses),
+		post("/v1/chat/completions", Chat),
+		get("/v1/models", "client_version"),
+		get("/v1/models/*"),
 	}
+	r.ClientTools = openaiTools()
+	r.Env = openaiEnv("{base}/v1")
+	r.TokenPrefix = "sk-"
+	// Codex first tries a WebSocket, and posts when it is refused.
+	r.Harmless = []Endpoint{get("/v1/responses")}
+	// https://developers.openai.com/api/docs/guides/organization-blocking
+	r.TenantHeader = "openai-allowed-organization-ids"
+	return r
 }
 
 // chatgpt is what Codex asks with the login of a ChatGPT plan: codex-rs/core/src/client.rs and

@@ -21,7 +21,7 @@ type Proxy struct {
 }
 
 // ProxyScheme is how a credential stands in Proxy-Authorization.
-type ProxyScheme string
+type ProxyScheme = string
 
 // The schemes, as policies have them. What a negotiation has come to is one token (RFC 4559), as a bearer's is.
 const (

@@ -76,7 +76,7 @@ func (f *Finder) Find(proto uint8, local, remote netip.AddrPort) (Socket, error)
 	local, remote = unmap(local), unmap(remote)
 	var all []diagnosed
 	if proto == unix.IPPROTO_TCP {
-		found, err := f.ask(connected(local, remote))
+		found, err := f.list(connected(local, remote))
 		if err != nil {
 			return Socket{}, err
 		}
@@ -84,7 +84,7 @@ func (f *Finder) Find(proto uint8, local, remote netip.AddrPort) (Socket, error)
 	} else {
 		// Who sends UDP over IPv4 may do so from a socket of either family.
 		for _, family := range slices.Compact([]uint8{familyOf(local.Addr()), unix.AF_INET6}) {
-			found, err := f.ask(bound(family, proto, netip.Addr{}, uint32(local.Port())))
+			found, err := f.list(bound(family, proto, netip.Addr{}, uint32(local.Port())))
 			if err != nil {
 				return Socket{}, err
 			}
@@ -128,7 +128,7 @@ func (f *Finder) Still(b Bound) (bool, error) {
 func (f *Finder) serving(proto uint8, a netip.Addr, port uint32) (out []Bound, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	found, err := f.ask(bound(familyOf(a), proto, a, port))
+	found, err := f.list(bound(familyOf(a), proto, a, port))
 	for _, d := range found {
 		if d.local.Addr() == a && (proto == unix.IPPROTO_UDP || d.state == tcpListen) {
 			out = append(out, Bound{proto, d.local, d.cookie})
@@ -192,36 +192,47 @@ func request(family, proto uint8, flags uint16) []byte {
 	return b
 }
 
-// maxReplies bounds what is read of one answer.
+// maxReplies bounds what is read of one answer of list.
 const maxReplies = 64
 
-func (f *Finder) ask(request []byte) ([]diagnosed, error) {
+// list are the sockets that a question is about.
+func (f *Finder) list(request []byte) (found []diagnosed, err error) {
+	err = f.ask(request, maxReplies, func(d diagnosed, _ []byte) { found = append(found, d) })
+	return found, err
+}
+
+// ask has each socket of the answer to a question, with its attributes, of as many replies at most. Of what is no dump,
+// the first one is all.
+func (f *Finder) ask(request []byte, most int, each func(d diagnosed, attributes []byte)) error {
 	f.seq++
 	binary.NativeEndian.PutUint32(request[8:], f.seq)
 	fd := int(f.file.Fd())
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("find a socket: %w", err)
+		return fmt.Errorf("find a socket: %w", err)
 	}
 	dump := binary.NativeEndian.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 	if f.buf == nil {
 		f.buf = make([]byte, 1<<15)
 	}
-	var found []diagnosed
-	for range maxReplies {
+	for range most {
 		n, _, err := unix.Recvfrom(fd, f.buf, 0)
-		if err != nil {
-			return nil, fmt.Errorf("find a socket: %w", err)
+		if err == unix.EINTR {
+			continue
 		}
-		more, err := parseReplies(f.buf[:n], f.seq, &found)
-		if err != nil || !more || !dump && len(found) > 0 {
-			return found, err
+		if err != nil {
+			return fmt.Errorf("find a socket: %w", err)
+		}
+		some := false
+		more, err := replies(f.buf[:n], f.seq, func(d diagnosed, attributes []byte) { some = true; each(d, attributes) })
+		if err != nil || !more || !dump && some {
+			return err
 		}
 	}
-	return nil, ErrNone
+	return ErrNone
 }
 
-// parseReplies takes the sockets out of what the kernel sent in answer to question seq, and says whether more comes.
-func parseReplies(b []byte, seq uint32, found *[]diagnosed) (more bool, err error) {
+// replies takes the sockets out of what the kernel sent in answer to question seq, and says whether more comes.
+func replies(b []byte, seq uint32, each func(d diagnosed, attributes []byte)) (more bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
 		return false, fmt.Errorf("find a socket: %w", err)
@@ -238,7 +249,7 @@ func parseReplies(b []byte, seq uint32, found *[]diagnosed) (more bool, err erro
 			}
 			return false, fmt.Errorf("find a socket: %w", errno)
 		case m.Header.Type == sockDiagByFamily && len(m.Data) >= diagMsgLen:
-			*found = append(*found, parseDiag(m.Data))
+			each(parseDiag(m.Data), m.Data[diagMsgLen:])
 		}
 	}
 	return true, nil

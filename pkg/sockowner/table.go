@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"strconv"
@@ -58,13 +58,13 @@ func (f *Finder) Read(t *Table) error {
 	defer f.mu.Unlock()
 	t.clear()
 	t.Counted = true
-	buf := make([]byte, 1<<16)
 	for n := 1; n > 0; { // what an earlier question left unread: until then the kernel takes no other (EBUSY)
-		n, _, _ = unix.Recvfrom(int(f.file.Fd()), buf, unix.MSG_DONTWAIT)
+		n, _, _ = unix.Recvfrom(int(f.file.Fd()), make([]byte, 1), unix.MSG_DONTWAIT)
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			if err := f.dump(listing(family, proto), buf, t); err != nil {
+			each := func(d diagnosed, attributes []byte) { t.add(d, proto, attributes) }
+			if err := f.ask(listing(family, proto), math.MaxInt, each); err != nil {
 				return err
 			}
 		}
@@ -90,50 +90,6 @@ func listing(family, proto uint8) []byte {
 	}
 	binary.NativeEndian.PutUint32(b[unix.NLMSG_HDRLEN+4:], states)
 	return b
-}
-
-func (f *Finder) dump(request, buf []byte, t *Table) error {
-	f.seq++
-	binary.NativeEndian.PutUint32(request[8:], f.seq)
-	fd := int(f.file.Fd())
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("list sockets: %w", err)
-	}
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("list sockets: %w", err)
-		}
-		more, err := t.take(buf[:n], f.seq, request[unix.NLMSG_HDRLEN+1])
-		if err != nil || !more {
-			return err
-		}
-	}
-}
-
-// take takes the sockets out of a piece of the answer to question seq, and says whether more comes.
-func (t *Table) take(b []byte, seq uint32, proto uint8) (more bool, err error) {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
-			return false, fmt.Errorf("list sockets: %w", unix.EBADMSG)
-		}
-		kind, data := binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:size]
-		switch {
-		case binary.NativeEndian.Uint32(b[8:]) != seq: // nobody waits for it any more
-		case kind == unix.NLMSG_DONE:
-			return false, nil
-		case kind == unix.NLMSG_ERROR && len(data) >= 4:
-			return false, fmt.Errorf("list sockets: %w", unix.Errno(-int32(binary.NativeEndian.Uint32(data))))
-		case kind == sockDiagByFamily && len(data) >= diagMsgLen:
-			t.add(parseDiag(data), proto, data[diagMsgLen:])
-		}
-		b = b[min(len(b), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
-	}
-	return true, nil
 }
 
 func (t *Table) add(d diagnosed, proto uint8, attributes []byte) {

@@ -143,46 +143,11 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var table Table
 		table.clear()
-		_, _ = table.take(b, 0, unix.IPPROTO_TCP)
+		_, _ = replies(b, 0, func(d diagnosed, attributes []byte) { table.add(d, unix.IPPROTO_TCP, attributes) })
 		counted(b)
 		_ = table.readLines(strings.NewReader(string(b)), unix.IPPROTO_TCP)
 		if len(table.Conns) > len(b) {
 			t.Errorf("%d connections of %d bytes", len(table.Conns), len(b))
-		}
-	})
-}
-
-// BenchmarkKernelTable is what a look at 5,000 connections takes, of both ends.
-func BenchmarkKernelTable(b *testing.B) {
-	l := listen(b, "127.0.0.1:0")
-	for range 5000 {
-		pair(b, l)
-	}
-	var table Table
-	f := finder(b)
-	b.Run("kernel", func(b *testing.B) {
-		for b.Loop() {
-			if err := f.Read(&table); err != nil || len(table.Conns) < 10_000 {
-				b.Fatal(len(table.Conns), err)
-			}
-		}
-	})
-	b.Run("proc", func(b *testing.B) {
-		for b.Loop() {
-			if err := table.ReadProc(); err != nil || len(table.Conns) < 10_000 {
-				b.Fatal(len(table.Conns), err)
-			}
-		}
-	})
-	s, err := NewScanner(uint32(os.Getuid()), uint32(os.Getgid()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("holders", func(b *testing.B) {
-		for b.Loop() {
-			if n := len(s.Holders()); n < 10_000 {
-				b.Fatal(n)
-			}
 		}
 	})
 }
