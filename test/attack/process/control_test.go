@@ -92,7 +92,8 @@ func TestAgentInitRunByTheAgentGainsNothing(t *testing.T) {
 		"guard":                          "64",
 		"__stage":                        "64",
 		"__parent":                       "64",
-		"__keeper {}":                    "77",
+		"__keeper":                       "77",
+		"__keeper {}":                    "64",
 	}
 	commands := strings.Join(slices.Sorted(maps.Keys(want)), "\n")
 	r := w.Box.Exec(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", `
